@@ -51,6 +51,7 @@ COMMANDS = {
     "experiments/drift/results/fresh.csv": "python -m experiments.drift --sets made pumps fans "
     "--first-seed 10",
     "experiments/feedback/results": "python -m experiments.feedback --data FOLDER",
+    "experiments/kills/results/damage.csv": "python -m experiments.kills.damage",
     "experiments/kills/results/kills.csv": "python -m experiments.kills",
     "experiments/kills/results/alarms.csv": "python -m experiments.kills --alarms",
     "experiments/kills/results/labels.csv": "python -m experiments.kills --labels",

@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 
 from baryflow import container, load
+from baryflow.runtime import Store
+from tests.runtime.ends import transactions
 from tests.runtime.receiver import SECRET, Receiver
 
 ROOT = Path(__file__).parents[2]
@@ -68,11 +70,12 @@ def prepare_alarms(folder):
 
 def alarms_at_the_end(out):
     """Return the saved state of the alarms."""
-    newest = max((out / "checkpoint" / "targets").glob("*.bary"), key=lambda path: path.stem)
-    return container.read(newest).values["fields"]["state"]["fields"]["alarms"]
+    with contextlib.closing(Store(out / "checkpoint")) as store:
+        session = container.from_bytes(store.read_session(""))
+    return session.values["fields"]["state"]["fields"]["alarms"]
 
 
-def follow(folder, name, with_labels, receiver=None):
+def follow(folder, name, with_labels, receiver=None, *, call=True):
     out = folder / name
     out.mkdir(exist_ok=True)
     outputs = [option for pair in zip(("-o", "--events", "--quarantine"), FILES, strict=True)
@@ -85,20 +88,15 @@ def follow(folder, name, with_labels, receiver=None):
         start = ["--config", folder / "baryflow.toml", "run"]
         arguments += ["--alarm-webhook", receiver.url, "--alarm-secret-file", folder / "secret"]
         arguments += ["--alarm-commands", folder / "commands.ndjson"]
-    return subprocess.Popen(
-        command(*start, *arguments, "--checkpoint", out / "checkpoint", "--batch-size", 8),
-        env=ENVIRONMENT,
-        stderr=subprocess.DEVNULL,
-    )
+    arguments = [*start, *arguments, "--checkpoint", out / "checkpoint", "--batch-size", 8]
+    if not call:
+        return arguments
+    return subprocess.Popen(command(*arguments), env=ENVIRONMENT, stderr=subprocess.DEVNULL)
 
 
 def state(folder):
-    """Return what changes as soon as a run has begun to work."""
-    found = []
-    for path in folder.glob("checkpoint/*.log"):
-        with contextlib.suppress(FileNotFoundError):  # it may go while we look
-            found.append((path.name, path.stat().st_size))
-    return sorted(found)
+    """Return the transactions of the store; all but the first few belong to a run at work."""
+    return max(5, transactions(folder / "checkpoint"))
 
 
 def size(folder):

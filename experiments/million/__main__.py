@@ -18,7 +18,7 @@ import numpy as np
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig
+from baryflow.runtime import Outputs, Runner, SessionConfig, Store
 from baryflow.streams import open_sink, open_source
 
 RESULTS = Path(__file__).parent / "results" / "million.csv"
@@ -87,7 +87,7 @@ def main(arguments=None):
             SessionConfig(model, BATCH),
             open_source(folder / "rows.csv", columns=COLUMNS),
             Outputs(open_sink(folder / "out.ndjson"), open_sink(folder / "events.ndjson")),
-            checkpoint=Checkpoint(folder / "checkpoint"),
+            store=Store(folder / "checkpoint"),
         )
 
         def look():

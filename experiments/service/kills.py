@@ -13,13 +13,13 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from baryflow import codec, load
 from baryflow.client import Client
-from baryflow.runtime import Checkpoint, SessionConfig, SessionStore
-from baryflow.service.layout import folders
+from baryflow.runtime import SessionConfig, Sessions, Store
+from baryflow.service.layout import store_names
 from experiments.service.process import Serve, prepare, write
 
 OPTIONS = ("--in-memory", 20, "--batch-size", 8, "--snapshot-every", 6)
@@ -81,17 +81,13 @@ def repeat(client, name, request):
 def read_states(model, folder, n_workers):
     """Return everything that a service that has ended has saved of each target."""
     found = {}
-    for one in folders(folder, n_workers):
-        store = SessionStore(SessionConfig(load(model), 8, "report"), one / "targets")
-        checkpoint = Checkpoint(one)
-        checkpoint.recover(lambda snapshot, store=store: store.resume(snapshot.targets))
-        checkpoint.close()
-        for name in store:
-            session = store.look(name)
-            session.metadata.pop("life", None)  # drawn at random
-            values, arrays = codec.encode(session.state())
-            bits = {key: array.tobytes() for key, array in arrays.items()}
-            found[name] = json.dumps(values, sort_keys=True), bits
+    config = SessionConfig(load(model), 8, "report")
+    for one in store_names(n_workers):
+        with closing(Store(folder, name=one)) as store:
+            for name in (sessions := Sessions(config, store)):
+                values, arrays = codec.encode(sessions.read(name).state())
+                bits = {key: array.tobytes() for key, array in arrays.items()}
+                found[name] = json.dumps(values, sort_keys=True), bits
     return found
 
 

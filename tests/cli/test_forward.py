@@ -17,7 +17,7 @@ from baryflow.cli import main
 from baryflow.client import Client, forward
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint
+from baryflow.runtime import Store
 from baryflow.service import Limits, background, create_app
 from baryflow.streams import open_sink
 from tests.runtime.ends import Rows
@@ -215,10 +215,10 @@ def test_rows_that_the_service_refuses_are_found_and_quarantined(model, tmp_path
     """A batch is refused as a whole: the rows that cause it are found by halving it."""
     rows = P.X_target[:50].copy()
     rows[[7, 8, 33]] = 1e200  # beyond what the service takes; sources of rows stop it earlier
-    checkpoint = Checkpoint(tmp_path / "kept")
+    checkpoint = Store(tmp_path / "kept")
     sink = open_sink(tmp_path / "bad.ndjson")
     with background(create_app(model)) as url, Client(url) as client:
-        fed = forward(Rows(rows), client, "x", read_size=20, checkpoint=checkpoint, quarantine=sink)
+        fed = forward(Rows(rows), client, "x", read_size=20, store=checkpoint, quarantine=sink)
         assert client.target("x")["rows_seen"] == 47
     sink.close()
     checkpoint.close()

@@ -3,13 +3,34 @@
 import json
 import os
 import signal
+import struct
 from pathlib import Path
 
 import numpy as np
 
 from baryflow.client import forward
-from baryflow.runtime import Checkpoint
+from baryflow.runtime import Store
+from baryflow.runtime.store import Entry
 from baryflow.streams import Batch, Rejected, Sink, Source, open_sink
+
+
+def journalled(folder, batch):
+    """Return a batch as it comes out of the journal of a store."""
+    store = Store(folder)
+    with store.transaction():
+        store.append([Entry(batch)])
+    store.close()
+    again = Store(folder)
+    (seq,) = again.pending
+    found = again.read(seq).batch
+    again.close()
+    return found
+
+
+def transactions(folder):
+    """Return how many transactions a store has had; the first four belong to its creation."""
+    path = Path(folder) / "store.mark"
+    return struct.unpack("<8s16sQI", path.read_bytes())[2] if path.exists() else 0
 
 
 class Rows(Source):
@@ -82,9 +103,9 @@ class Acknowledging:
 
 def feed_rows(folder, kill_at=0):
     """Feed 400 rows, each fifth of them unusable, from a checkpoint in a folder."""
-    kept = Checkpoint(Path(folder) / "kept")
+    kept = Store(Path(folder) / "kept")
     aside = open_sink(Path(folder) / "bad.ndjson", resume=not kept.is_new)
     rows = Rows(np.zeros((400, 2)), range(0, 400, 5))
-    forward(rows, Acknowledging(kill_at), "x", checkpoint=kept, read_size=8, quarantine=aside)
+    forward(rows, Acknowledging(kill_at), "x", store=kept, read_size=8, quarantine=aside)
     aside.close()
     kept.close()

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from baryflow import OnlineDaDiL, codec
 from baryflow.alarms import AlarmCommand, AlarmConfig
 from baryflow.datasets import make_domains
-from baryflow.runtime import Checkpoint, Journal, Outputs, Rows, Runner, SessionConfig
+from baryflow.runtime import Outputs, Rows, Runner, SessionConfig, Store
+from baryflow.runtime.outbox import Outbox, SinkSender
 from baryflow.runtime.session import SessionState
 from baryflow.streams import Batch, Label
 from tests.runtime import ends
@@ -119,11 +120,8 @@ def test_commands_that_cannot_be_carried_out_are_refused_with_a_warning(model):
 
 def test_the_journal_keeps_commands(tmp_path):
     command = AlarmCommand("shelve", "leak", 3, "5min", "ada", "pump is out for repair", "p1")
-    journal = Journal(tmp_path / "journal.log")
-    journal.append(Batch(np.empty((0, 2)), np.empty(0, np.intp), [], [], [], {}, commands=[command]))
-    (batch,) = journal.replay()
-    journal.close()
-    assert batch.commands == [command]
+    batch = Batch(np.empty((0, 2)), np.empty(0, np.intp), [], [], [], {}, commands=[command])
+    assert ends.journalled(tmp_path, batch).commands == [command]
 
 
 class WithCommands(ends.Rows):
@@ -148,17 +146,20 @@ def live(folder, model, most):
     def stop():
         calls.append(1)
         if len(calls) > most:
-            raise KilledError  # no snapshot, no end
+            raise KilledError  # no commit, no end
         return False
 
-    checkpoint = Checkpoint(folder / "checkpoint")
-    outputs = Outputs(events=Lines(folder / "events.ndjson"), alarms=Lines(folder / "alarms.ndjson"))
+    checkpoint = Store(folder / "checkpoint")
+    outputs = Outputs(events=Lines(folder / "events.ndjson"))
+    alarms = Outbox([SinkSender("file", lambda: Lines(folder / "alarms.ndjson"))])
     source = WithCommands(P.X_target[ORDER])
     setting = SessionConfig(model, 8, "off", ALARMS)
     try:
-        runner = Runner(setting, source, outputs, read_size=5, checkpoint=checkpoint, every=4)
+        runner = Runner(setting, source, outputs, read_size=5, store=checkpoint, every=4, alarms=alarms)
         runner.run(stop)
     finally:
+        alarms.close()
+        runner.close()
         checkpoint.close()
         for sink in outputs.named().values():
             sink.close()

@@ -7,7 +7,7 @@ import pytest
 
 from baryflow import OnlineDaDiL, codec
 from baryflow.datasets import make_domains
-from baryflow.runtime import Checkpoint, Journal, Label, Outputs, Rows, Runner, SessionConfig
+from baryflow.runtime import Label, Outputs, Rows, Runner, SessionConfig, Store
 from baryflow.runtime.session import FirstRows, SessionState
 from tests.runtime import ends
 
@@ -93,12 +93,9 @@ def test_a_label_of_one_of_the_first_rows_counts_more():
 
 
 def test_a_journal_keeps_baselines(tmp_path):
-    journal = Journal(tmp_path / "journal")
-    batch = ends.Rows(X[:4]).read(4)
-    journal.append(replace(batch, labels=[Label("idle", position=1, baseline=True)]))
-    (found,) = journal.replay()
+    labels = [Label("idle", position=1, baseline=True)]
+    found = ends.journalled(tmp_path, replace(ends.Rows(X[:4]).read(4), labels=labels))
     assert found.labels[0].baseline
-    journal.close()
 
 
 def test_a_run_that_is_resumed_equals_one_that_was_not(tmp_path):
@@ -106,9 +103,9 @@ def test_a_run_that_is_resumed_equals_one_that_was_not(tmp_path):
     whole = Runner(config, ends.Rows(X[:96]), Outputs())
     whole.run()
     for n in (24, 96):  # the first run ends within the baseline
-        checkpoint = Checkpoint(tmp_path / "state")
+        checkpoint = Store(tmp_path / "state")
         calls = iter(range(10**6))
-        runner = Runner(config, ends.Rows(X[:96]), Outputs(), read_size=8, checkpoint=checkpoint)
+        runner = Runner(config, ends.Rows(X[:96]), Outputs(), read_size=8, store=checkpoint)
         runner.run(lambda n=n, calls=calls: next(calls) >= n // 8 and n < 96)
         checkpoint.close()
     same(whole.session, runner.session)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.features import SignalFeatures, SignalModel, windows
-from baryflow.runtime import Checkpoint, Label, Outputs, Rows, Runner, SessionConfig
+from baryflow.runtime import Label, Outputs, Rows, Runner, SessionConfig, Store
 from baryflow.runtime import labels as expected_labels
 from baryflow.runtime.labels import ExpectedLabels, from_plain, to_plain
 from baryflow.streams import Batch
@@ -68,13 +68,13 @@ class LabelStream(Stream):
         return Batch(np.empty((0, 0)), empty, [], [], [], {"at": self.at}, labels=labels, held=True)
 
 
-def run(folder, labels, *, read_size=16, keys=None, checkpoint=None, n=N, stop=lambda: False, **how):
+def run(folder, labels, *, read_size=16, keys=None, store=None, n=N, stop=lambda: False, **how):
     folder.mkdir(exist_ok=True)
     rows = RowStream(P.X_target[:n], keys)
     source = LabelledSource(rows, LabelStream(labels))
     sinks = Outputs(Lines(folder / "predictions"), Lines(folder / "events"))
     runner = Runner(
-        SessionConfig(MODEL, 16), source, sinks, read_size=read_size, checkpoint=checkpoint,
+        SessionConfig(MODEL, 16), source, sinks, read_size=read_size, store=store,
         keyed=keys is not None, **how,
     )  # fmt: skip
     try:
@@ -82,8 +82,9 @@ def run(folder, labels, *, read_size=16, keys=None, checkpoint=None, n=N, stop=l
     finally:
         for sink in sinks.named().values():
             sink.close()
-        if checkpoint is not None:
-            checkpoint.close()
+        runner.close()
+        if store is not None:
+            store.close()
     return runner
 
 
@@ -214,8 +215,8 @@ def test_each_target_has_its_own_labels(tmp_path):
     labels = [label(i, key=keys[i]) for i in (4, 5, 6)]
     labels += [Label("leak", position=9), Label("leak", position=9, key="west")]
     runner = run(tmp_path, labels, keys=keys)
-    assert runner.store.look("south").model.n_labels_ == 2
-    assert runner.store.look("north").model.n_labels_ == 1
+    assert runner.sessions.read("south").model.n_labels_ == 2
+    assert runner.sessions.read("north").model.n_labels_ == 1
     messages = [event["message"] for event in events(tmp_path, "warning")]
     assert any("it has no key" in message for message in messages)
     assert any("row 9 was not predicted" in message for message in messages)
@@ -258,7 +259,7 @@ def test_killed_after_any_batch_it_resumes_with_the_same_result(tmp_path, after)
     labels = [label(i, certify=i % 3 == 0) for i in (*PICKED, 30, 31, 60)]
     labels += [Label("scale", time=when(50), until=when(55)), Label("leak", position=400)]
     how = {"read_size": 10, "every": 3, "in_memory": 1}
-    undisturbed = run(tmp_path / "one", labels, checkpoint=Checkpoint(tmp_path / "a"), **how)
+    undisturbed = run(tmp_path / "one", labels, store=Store(tmp_path / "a"), **how)
     left = [after]
 
     def stop():
@@ -270,8 +271,8 @@ def test_killed_after_any_batch_it_resumes_with_the_same_result(tmp_path, after)
     for _ in range(2):
         left[0] = after
         with contextlib.suppress(Killed):  # the second time it may reach the end
-            run(tmp_path / "other", labels, checkpoint=Checkpoint(tmp_path / "b"), stop=stop, **how)
-    killed = run(tmp_path / "other", labels, checkpoint=Checkpoint(tmp_path / "b"), **how)
+            run(tmp_path / "other", labels, store=Store(tmp_path / "b"), stop=stop, **how)
+    killed = run(tmp_path / "other", labels, store=Store(tmp_path / "b"), **how)
     assert predictions(tmp_path / "one") == predictions(tmp_path / "other")
     assert (tmp_path / "one" / "events").read_text() == (tmp_path / "other" / "events").read_text()
     assert killed.session.model.to_bytes() == undisturbed.session.model.to_bytes()
@@ -336,7 +337,7 @@ def test_more_labels_than_may_wait_are_all_learned_in_the_order_of_rows(tmp_path
 def test_at_the_end_no_more_labels_are_kept_than_may_wait(tmp_path):
     labels = [Label("leak", offset=f"9:{i}") for i in range(20)]
     labels += [Label("leak", position=1000 + i) for i in range(20)]
-    runner = run(tmp_path, labels, checkpoint=Checkpoint(tmp_path / "state"))
+    runner = run(tmp_path, labels, store=Store(tmp_path / "state"))
     left = [one.position for one in runner._expected]
     assert left == [1000, 1001, 1002, 1003, 1004][: len(left)]
     assert len(left) >= 4
@@ -347,16 +348,16 @@ def test_which_labels_are_dropped_survives_a_kill(tmp_path):
     labels = [Label("leak", offset=f"9:{i}", key="ab"[i % 2]) for i in range(12)]
     labels += [Label("leak", position=10**9 + i, key="a") for i in range(12)]
     keys, how = ["ab"[i % 2] for i in range(N)], {"read_size": 2, "every": 3}
-    run(tmp_path / "one", labels, keys=keys, checkpoint=Checkpoint(tmp_path / "a"), **how)
+    run(tmp_path / "one", labels, keys=keys, store=Store(tmp_path / "a"), **how)
     calls = iter(range(1000))
     for _ in range(4):
         stop_at = next(calls) + 9
         with contextlib.suppress(Killed):
             run(
-                tmp_path / "other", labels, keys=keys, checkpoint=Checkpoint(tmp_path / "b"),
+                tmp_path / "other", labels, keys=keys, store=Store(tmp_path / "b"),
                 stop=lambda limit=stop_at: kill_at(next(calls), limit), **how,
             )  # fmt: skip
-    run(tmp_path / "other", labels, keys=keys, checkpoint=Checkpoint(tmp_path / "b"), **how)
+    run(tmp_path / "other", labels, keys=keys, store=Store(tmp_path / "b"), **how)
     assert (tmp_path / "one" / "events").read_text() == (tmp_path / "other" / "events").read_text()
 
 
@@ -378,7 +379,7 @@ def test_of_two_labels_that_wait_for_a_row_the_latest_counts():
 def test_an_expected_label_with_a_missing_value_is_saved(tmp_path):
     values = [math.nan, *P.X_target[79, 1:].tolist()]
     labels = [Label("leak", position=80, values=values), Label("leak", position=500, values=values)]
-    run(tmp_path / "out", labels, checkpoint=Checkpoint(tmp_path / "state"))
+    run(tmp_path / "out", labels, store=Store(tmp_path / "state"))
     again = from_plain(to_plain(labels[0]))
     assert math.isnan(again.values[0])
     assert again.values[1:] == values[1:]

@@ -11,7 +11,7 @@ from baryflow import OnlineDaDiL, codec
 from baryflow.cli import main
 from baryflow.datasets import make_domains
 from baryflow.estimators import _follow, online_dadil
-from baryflow.runtime import Checkpoint, Rows, SessionConfig
+from baryflow.runtime import Loop, Rows, SessionConfig
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
 COLUMNS = ["a", "b", "c", "d"]
@@ -155,19 +155,19 @@ def test_a_replay_sets_the_same_rows_aside(files, fails, method, monkeypatch):
     class Killed(BaseException):
         pass
 
-    save = Checkpoint.save
+    commit = Loop.commit
 
-    def save_first(self, snapshot):
-        if not self.is_new:
+    def commit_first(self):
+        if not self.store.is_new:
             raise Killed  # everything was done, and all of it is still in the journal
-        save(self, snapshot)
+        commit(self)
 
     fails(method)
-    monkeypatch.setattr(Checkpoint, "save", save_first)
+    monkeypatch.setattr(Loop, "commit", commit_first)
     with pytest.raises(Killed):
         CliRunner().invoke(main, arguments(files), catch_exceptions=False)
     before = [(files / f"{name}.ndjson").read_bytes() for name in ("out", "bad", "events")]
-    monkeypatch.setattr(Checkpoint, "save", save)
+    monkeypatch.setattr(Loop, "commit", commit)
     run(files)
     assert [(files / f"{name}.ndjson").read_bytes() for name in ("out", "bad", "events")] == before
     assert any(b"cannot" in text for text in before)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL, load
 from baryflow.cli import main
 from baryflow.datasets import make_domains
-from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig
+from baryflow.runtime import Outputs, Runner, SessionConfig, Store
 from baryflow.streams import open_sink, open_source
 from tests.waiting import ask_to_end, wait_until
 
@@ -117,11 +117,11 @@ def test_what_happened_to_the_file_is_an_event_also_after_a_restart(folder):
         with contextlib.ExitStack() as stack:
             source = open_source(rows, columns=COLUMNS, tail=True, idle=0.01)
             stack.callback(source.close)
-            checkpoint = stack.enter_context(contextlib.closing(Checkpoint(state)))
+            checkpoint = stack.enter_context(contextlib.closing(Store(state)))
             sink = open_sink(events, resume=not checkpoint.is_new)
             stack.callback(sink.close)
             config = SessionConfig(load(folder / "model.bary"), 16)
-            runner = Runner(config, source, Outputs(events=sink), timeout=0.0, checkpoint=checkpoint)
+            runner = Runner(config, source, Outputs(events=sink), timeout=0.0, store=checkpoint)
             runner.run(lambda: runner.totals.read >= until)
         found = [json.loads(line) for line in events.read_text().splitlines()]
         return [event["message"] for event in found if event["event"] == "warning"]

@@ -1,11 +1,9 @@
 """The real command, really killed."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.datasets import make_domains
+from tests.runtime.ends import transactions
 from tests.waiting import ask_to_end, wait_until
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -72,18 +71,14 @@ def written(folder, name):
     return {file: (folder / name / file).read_bytes() for file in FILES}
 
 
-def journals(folder):
-    total = 0
-    for path in Path(folder).glob("checkpoint/*.log"):
-        with contextlib.suppress(FileNotFoundError):  # it may go while we look
-            total += path.stat().st_size
-    return total
+def is_working(folder):
+    return transactions(folder / "checkpoint") > 5
 
 
 def test_killed_at_work_the_output_is_that_of_an_undisturbed_run(folder):
     """Many kills at random moments are an experiment: experiments/kills."""
     process = run(folder, "killed")
-    wait_until(lambda: process.poll() is not None or journals(folder / "killed") > 0, step=0.002)
+    wait_until(lambda: process.poll() is not None or is_working(folder / "killed"), step=0.002)
     process.kill()
     _, words = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, words
@@ -94,7 +89,7 @@ def test_killed_at_work_the_output_is_that_of_an_undisturbed_run(folder):
 
 def test_asked_to_end_it_ends_in_order_and_goes_on(folder):
     process = run(folder, "asked")
-    wait_until(lambda: process.poll() is not None or journals(folder / "asked") > 0, step=0.002)
+    wait_until(lambda: process.poll() is not None or is_working(folder / "asked"), step=0.002)
     ask_to_end(process)
     _, words = process.communicate(timeout=300)
     assert process.returncode == 0, words

@@ -8,7 +8,7 @@ import pytest
 
 from baryflow import OnlineDaDiL, codec
 from baryflow.datasets import make_domains
-from baryflow.runtime import Checkpoint, Journal, Label, Outputs, Rows, Runner, SessionConfig
+from baryflow.runtime import Label, Outputs, Rows, Runner, SessionConfig, Store
 from baryflow.runtime.session import SessionState
 from tests.runtime import ends
 from tests.runtime.ends import Lines
@@ -178,11 +178,7 @@ def test_a_session_saved_at_any_time_continues_bit_for_bit(drift):
 def test_the_journal_keeps_labels(tmp_path):
     labels = [Label("a", 3, values=[1.0, float("nan")]), Label(2.5, time="x", key="b", certify=True)]
     batch = replace(next(labelled_batches()), labels=labels)
-    journal = Journal(tmp_path / "journal")
-    journal.append(batch)
-    (found,) = journal.replay()
-    journal.close()
-    assert repr(found.labels) == repr(labels)
+    assert repr(ends.journalled(tmp_path, batch).labels) == repr(labels)
 
 
 class Labelled(ends.Rows):
@@ -212,18 +208,18 @@ def labelled_batches():
 
 
 def follow(folder, stop=lambda: False):
-    kept = Checkpoint(folder / "kept")
+    kept = Store(folder / "kept")
     sinks = {name: Lines(folder / name) for name in ("predictions", "events")}
     runner = Runner(
         SessionConfig(NAMED, 12),
         Labelled(P.X_target[:96]),
         Outputs(**sinks),
         read_size=16,
-        checkpoint=kept,
+        store=kept,
         every=3,
     )
     try:
-        return runner.run(stop), [codec.encode(runner.store.look(key).state())[0] for key in "ab"]
+        return runner.run(stop), [codec.encode(runner.sessions.read(key).state())[0] for key in "ab"]
     finally:
         kept.close()
         for sink in sinks.values():

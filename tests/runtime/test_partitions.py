@@ -8,7 +8,7 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, Outputs, PartitionRunner, Runner, SessionConfig
+from baryflow.runtime import Outputs, PartitionRunner, Runner, SessionConfig, Store
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -53,11 +53,11 @@ class Topic:
 
 def follow(folder, script, said=None):
     def make(partition, stack):
-        kept = Checkpoint(folder / "checkpoint" / partition)
+        kept = Store(folder / "checkpoint" / partition)
         stack.callback(kept.close)
         sink = Lines(folder / f"out-{partition}")
         stack.callback(sink.close)
-        return Runner(SessionConfig(MODEL, 16, "report"), topic, Outputs(sink), checkpoint=kept, every=2)
+        return Runner(SessionConfig(MODEL, 16, "report"), topic, Outputs(sink), store=kept, every=2)
 
     topic = Topic(script)
     listen = None if said is None else said.append
@@ -91,7 +91,7 @@ def test_a_partition_that_is_revoked_and_assigned_again_resumes(tmp_path, whole)
 
 
 def test_a_partition_is_followed_by_one_process_at_a_time(tmp_path):
-    held = Checkpoint(tmp_path / "checkpoint/t-0")
+    held = Store(tmp_path / "checkpoint/t-0")
     with pytest.raises(InvalidInputError, match="in use"):
         follow(tmp_path, WHOLE)
     held.close()
@@ -117,4 +117,4 @@ def test_an_error_of_a_partition_is_raised_and_leaves_nothing_locked(tmp_path, m
     monkeypatch.setattr(Lines, "write", fail)
     with pytest.raises(OSError, match="no space"):
         follow(tmp_path, WHOLE)
-    Checkpoint(tmp_path / "checkpoint/t-0").close()
+    Store(tmp_path / "checkpoint/t-0").close()

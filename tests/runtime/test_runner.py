@@ -1,15 +1,13 @@
 import json
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig
+from baryflow.exceptions import InvalidInputError
+from baryflow.runtime import Outputs, Runner, SessionConfig, Store
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -29,7 +27,7 @@ def start(folder, name, checkpoint=None, **how):
     sinks = {kind: Lines(folder / f"{name}-{kind}") for kind in ("predictions", "events", "quarantine")}
     how = {"every": 4} | how
     config, source = SessionConfig(OnlineDaDiL.from_bytes(SAVED), 8), Rows(P.X_target, BAD)
-    return Runner(config, source, Outputs(**sinks), checkpoint=checkpoint, **how)
+    return Runner(config, source, Outputs(**sinks), store=checkpoint, **how)
 
 
 def written(folder, name):
@@ -39,8 +37,8 @@ def written(folder, name):
 def close(runner):
     for sink in runner.outputs.named().values():
         sink.close()
-    if runner.checkpoint is not None:
-        runner.checkpoint.close()
+    if runner.store is not None:
+        runner.store.close()
 
 
 def finish(runner):
@@ -53,7 +51,7 @@ def finish(runner):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    totals = finish(start(folder, "out", Checkpoint(folder / "checkpoint")))
+    totals = finish(start(folder, "out", Store(folder / "checkpoint")))
     return totals, written(folder, "out")
 
 
@@ -110,12 +108,16 @@ class Fate:
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_anywhere_it_writes_what_it_would_have_written(tmp_path, monkeypatch, undisturbed, seed):
     rng, fate = random.Random(seed), Fate()
-    for owner, name in ((os, "fsync"), (Path, "replace"), (Lines, "write")):
-        fate.watch(monkeypatch, owner, name)
+    for owner, names in (
+        (Store, ("append", "set", "write_session", "trim")),
+        (Lines, ("write", "flush")),
+    ):
+        for name in names:
+            fate.watch(monkeypatch, owner, name)
     deaths = 0
     while deaths < 400:
         fate.left = rng.randrange(5, 60)
-        checkpoint = Checkpoint(tmp_path / "checkpoint")
+        checkpoint = Store(tmp_path / "checkpoint")
         runner = start(tmp_path, "out", checkpoint)
         try:
             runner.run()
@@ -130,38 +132,16 @@ def test_killed_anywhere_it_writes_what_it_would_have_written(tmp_path, monkeypa
     assert written(tmp_path, "out") == undisturbed[1]
 
 
-def test_a_damaged_snapshot_costs_nothing_but_time(tmp_path, undisturbed):
-    folder = tmp_path / "checkpoint"
-    runner = start(tmp_path, "out", Checkpoint(folder))
-    turns = iter([False] * 14)
-    runner.run(lambda: next(turns, True))
-    close(runner)
-    newest = max(folder.glob("snapshot-*"))
-    raw = bytearray(newest.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    newest.write_bytes(bytes(raw))
-    with pytest.warns(UserWarning, match="trying the snapshot before"):
-        finish(start(tmp_path, "out", Checkpoint(folder)))
-    assert written(tmp_path, "out")["predictions"] == undisturbed[1]["predictions"]
-    for path in folder.glob("snapshot-*"):
-        path.write_bytes(b"nothing")
-    with (
-        pytest.warns(UserWarning, match="not a readable"),
-        pytest.raises(FileFormatError, match="no snapshot"),
-    ):
-        finish(start(tmp_path, "out", Checkpoint(folder)))
-
-
 def test_two_runs_cannot_share_a_folder(tmp_path):
-    first = Checkpoint(tmp_path)
+    first = Store(tmp_path)
     with pytest.raises(InvalidInputError, match="in use"):
-        Checkpoint(tmp_path)
+        Store(tmp_path)
     first.close()
-    Checkpoint(tmp_path).close()
+    Store(tmp_path).close()
 
 
 def test_a_finished_run_called_again_adds_nothing(tmp_path, undisturbed):
-    finish(start(tmp_path, "out", Checkpoint(tmp_path / "checkpoint")))
-    totals = finish(start(tmp_path, "out", Checkpoint(tmp_path / "checkpoint")))
+    finish(start(tmp_path, "out", Store(tmp_path / "checkpoint")))
+    totals = finish(start(tmp_path, "out", Store(tmp_path / "checkpoint")))
     assert totals == undisturbed[0]
     assert written(tmp_path, "out") == undisturbed[1]

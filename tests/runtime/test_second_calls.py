@@ -16,7 +16,7 @@ from baryflow.cli.run import check_shared
 from baryflow.client import forward, open_target
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, Runner, SessionConfig
+from baryflow.runtime import Runner, SessionConfig, Store
 from baryflow.streams import open_sink
 from baryflow.streams.urls import Endpoint
 from tests.runtime.ends import Rows, feed_rows
@@ -43,8 +43,8 @@ def ask_twice(n):
 @pytest.mark.parametrize("batch_size", [12, 5, 64])
 def test_a_batch_of_another_size_than_before(tmp_path, batch_size):
     for size, stop in ((32, ask_twice(2)), (batch_size, lambda: False)):
-        kept = Checkpoint(tmp_path / "kept")
-        runner = Runner(SessionConfig(MODEL, size), Rows(P.X_target[:50]), checkpoint=kept, read_size=6)
+        kept = Store(tmp_path / "kept")
+        runner = Runner(SessionConfig(MODEL, size), Rows(P.X_target[:50]), store=kept, read_size=6)
         totals = runner.run(stop)
         kept.close()
     assert totals.predicted == 50
@@ -54,8 +54,8 @@ def test_a_batch_of_another_size_than_before(tmp_path, batch_size):
 @pytest.mark.parametrize("names", ["dcba", "abce"])
 def test_a_model_of_other_columns_is_refused_before_anything_is_kept(tmp_path, names):
     for model in (MODEL, fit(names), MODEL):
-        kept = Checkpoint(tmp_path / "kept")
-        runner = Runner(SessionConfig(model), Rows(P.X_target[:64]), checkpoint=kept)
+        kept = Store(tmp_path / "kept")
+        runner = Runner(SessionConfig(model), Rows(P.X_target[:64]), store=kept)
         try:
             if model is MODEL:
                 runner.run(ask_twice(1))
@@ -145,10 +145,10 @@ def test_the_folder_of_a_feed_is_not_that_of_a_run(tmp_path):
         def close(self):
             pass
 
-    kept = Checkpoint(tmp_path / "kept")
-    forward(Rows(P.X_target[:20]), Service(), "x", checkpoint=kept)
+    kept = Store(tmp_path / "kept")
+    forward(Rows(P.X_target[:20]), Service(), "x", store=kept)
     with pytest.raises(InvalidInputError, match="use another folder"):
-        Runner(SessionConfig(MODEL), Rows(P.X_target[:20]), checkpoint=kept).run()
+        Runner(SessionConfig(MODEL), Rows(P.X_target[:20]), store=kept).run()
     kept.close()
 
 

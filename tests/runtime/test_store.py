@@ -1,270 +1,284 @@
-"""Many targets in one stream: each is followed independently, in memory or not, killed or not."""
+"""The store: everything that was committed is there, or the start says what is damaged."""
 
-import errno
-import json
-from dataclasses import replace
-from pathlib import Path
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from baryflow import OnlineDaDiL
-from baryflow.datasets import make_domains
-from baryflow.exceptions import FileFormatError
-from baryflow.features import SignalFeatures, SignalModel, windows
-from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig, SessionStore
-from baryflow.runtime import Rows as Some
-from baryflow.streams import Batch
-from tests.runtime.ends import Lines, Rows
-
-P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
-MODEL = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
-    P.X, P.y, P.domain
-)
-N = 120
+from baryflow import container
+from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError
+from baryflow.runtime import Loop, Store
+from baryflow.runtime.store import Entry
+from baryflow.streams import Batch, Rejected
 
 
-def some_rows(values, first=1):
-    n = len(values)
-    return Some(values, np.arange(first, first + n), ["" for _ in range(n)], ["" for _ in range(n)])
-
-
-class Mixed(Rows):
-    """The same rows for every target, in turn."""
-
-    def __init__(self, keys, n=N):
-        super().__init__(np.repeat(P.X_target[:n], len(keys), axis=0))
-        self.keys = keys
-
-    def read(self, n, _=None):
-        batch = super().read(n)
-        if batch is None:
-            return None
-        return replace(batch, keys=[self.keys[(p - 1) % len(self.keys)] for p in batch.positions])
-
-
-def run(folder, source, *, config=None, stop=None, **how):
-    sinks = {kind: Lines(folder / kind) for kind in ("predictions", "events")}
-    kept = Checkpoint(folder / "checkpoint")
-    runner = Runner(
-        config or SessionConfig(MODEL, 16, "report"),
-        source,
-        Outputs(**sinks),
-        checkpoint=kept,
-        every=3,
-        **how,
+def batch(seed, n=3):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, 4))
+    rows[:, 1] = np.nan
+    return Batch(
+        rows=rows,
+        positions=np.arange(n) + 10 * seed,
+        times=[f"2026-01-0{i}" for i in range(n)],
+        keys=["é"] * n,
+        rejected=[Rejected(seed, "text in 'x'", "a;b\ufffd")] if seed % 2 else [],
+        cursor={"offset": 100 * seed, "file": "a.csv"},
     )
-    try:
-        totals = runner.run(*([] if stop is None else [stop]))
-    finally:
-        kept.close()
-        for sink in sinks.values():
-            sink.close()
-    return runner, totals, {kind: (folder / kind).read_bytes() for kind in sinks}
 
 
-def records(raw):
-    return [json.loads(line) for line in raw.splitlines()]
+def same(a, b):
+    np.testing.assert_array_equal(a.rows, b.rows)
+    np.testing.assert_array_equal(a.positions, b.positions)
+    return (a.times, a.keys, a.rejected, a.cursor) == (b.times, b.keys, b.rejected, b.cursor)
+
+
+class Application:
+    """Remembers what it was given."""
+
+    owner = "run"
+
+    def __init__(self, store):
+        self.found, self.loop = [], Loop(self, store)
+        self.n_replayed = self.loop.recover()
+
+    def apply(self, entry):
+        return int(entry.batch.cursor["offset"])
+
+    def finish(self, entry, result):
+        self.found.append(result)
+        for message in self.loop.post(entry, "alarms", [{"offset": result}]):
+            self.loop.note(message, {"somebody"}, True)
+
+    def is_applied(self, _):
+        return False
+
+    def state(self):
+        return {"found": self.found}
+
+    def restore(self, state):
+        self.found = state["found"]
+
+    def add(self, *seeds):
+        for entry in self.loop.receive([Entry(batch(seed)) for seed in seeds]):
+            self.loop.apply(entry)
+
+
+@contextlib.contextmanager
+def opened(folder):
+    with contextlib.closing(Store(folder)) as store:
+        yield Application(store)
+
+
+def test_batches_come_back_as_they_were(tmp_path):
+    with contextlib.closing(Store(tmp_path)) as store, store.transaction():
+        store.append([Entry(batch(seed, n=seed), f"t{seed}", 0, "rows", "key") for seed in range(5)])
+    with contextlib.closing(Store(tmp_path)) as store:
+        found = [store.read(seq) for seq in store.pending]
+    assert [(one.seq, one.generation, one.target) for one in found] == [
+        (seed + 1, seed + 1, f"t{seed}") for seed in range(5)
+    ]
+    assert all(same(one.batch, batch(seed, n=seed)) for seed, one in enumerate(found))
+
+
+def test_a_transaction_that_fails_changes_nothing(tmp_path):
+    with contextlib.closing(Store(tmp_path)) as store:
+        with store.transaction():
+            store.append([Entry(batch(1))])
+            store.write_session("a", 1, 1, "{}", b"first")
+        with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012
+            store.append([Entry(batch(2))])
+            store.write_session("a", 1, 2, "{}", b"second")
+            store.write_session("b", 2, 2, "{}", b"new")
+            store.trim(1)
+            raise ZeroDivisionError
+        assert (store.seq, [*store.pending], [*store.sessions]) == (1, [1], ["a"])
+        assert store.read_session("a") == b"first"
+        with store.transaction():
+            store.delete_session("a")
+    with contextlib.closing(Store(tmp_path)) as store:
+        assert (store.seq, [*store.pending], [*store.sessions]) == (1, [1], [])
+
+
+def test_what_is_not_committed_is_replayed(tmp_path):
+    with opened(tmp_path) as application:
+        application.add(1, 2)
+        application.loop.commit()
+        application.add(3)
+        application.add(4)
+        expected = list(application.found)
+    with opened(tmp_path) as application:
+        assert (application.n_replayed, application.found) == (2, expected)
+        assert not application.loop.store.pending
+        application.add(5)
+    with opened(tmp_path) as application:
+        assert (application.n_replayed, application.found) == (1, [*expected, 500])
+
+
+def test_another_schema_version_is_refused(tmp_path):
+    with opened(tmp_path) as application:
+        store = application.loop.store
+        store._connection.execute("UPDATE head SET schema = 7")
+    with pytest.raises(InvalidInputError, match="version 7"):
+        Store(tmp_path)
+
+
+@pytest.mark.parametrize("owner", ["run", "serve"])
+def test_a_checkpoint_of_an_earlier_version_is_refused_with_the_command_that_finishes_it(
+    tmp_path, owner
+):
+    container.write(tmp_path / "snapshot-00000003.bary", "checkpoint", {"owner": owner}, {})
+    (tmp_path / "journal-00000003.log").write_bytes(b"")
+    with pytest.raises(InvalidInputError, match=rf"baryflow==0\.2\.0 baryflow {owner} "):
+        Store(tmp_path)
+    assert not (tmp_path / "store.db").exists()
+
+
+# -- damage ------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, signal, sys
+from baryflow.runtime import Store
+from tests.runtime.test_store import Application
+application = Application(Store(sys.argv[1]))
+application.add(*range(1, 6))
+with application.loop.store.transaction():
+    for name in "abcdefgh":
+        application.loop.store.write_session(name, 1, 1, "{}", name.encode() * 3000)
+application.loop.commit()
+application.loop.store._connection.execute("PRAGMA wal_checkpoint")  # so that both files matter
+for seed in range(6, 12):
+    application.add(seed)
+application.loop.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+EXPECTED = [100 * seed for seed in range(1, 12)]
 
 
 @pytest.fixture(scope="module")
-def alone():
-    session = SessionConfig(MODEL, 16, "report").begin()
-    return session.take(some_rows(P.X_target[:N])).records
-
-
-def predictions(found):
-    return [{name: r[name] for name in ("label", "probability", "novelty", "rows_seen")} for r in found]
-
-
-def test_each_target_is_followed_independently(tmp_path, alone):
-    keys = ["pump 1", "pump 2", "ventilator/ä"]
-    runner, totals, files = run(tmp_path, Mixed(keys), read_size=50)
-    found = records(files["predictions"])
-    assert [r["position"] for r in found] == list(range(1, 3 * N + 1))
-    for key in keys:
-        assert predictions(r for r in found if r["key"] == key) == predictions(alone)
-    assert list(runner.store) == sorted(keys)
-    assert totals.predicted == totals.read == 3 * N
-    assert {e.get("key") for e in records(files["events"]) if e["event"] == "batch"} == set(keys)
-
-
-def test_sessions_written_to_disk_continue_bit_for_bit(tmp_path):
-    keys = [f"m{i}" for i in range(7)]
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    whole = run(tmp_path / "a", Mixed(keys, 40), read_size=30)[2]
-    runner, _, few = run(tmp_path / "b", Mixed(keys, 40), read_size=30, in_memory=2)
-    assert few == whole
-    assert runner.store.n_in_memory <= 2
-    # No unused file is left.
-    assert len(list((tmp_path / "b/checkpoint/targets").iterdir())) <= 2 * len(keys)
-
-
-def test_stopped_anywhere_and_resumed_the_outputs_are_the_same(tmp_path):
-    keys = [f"m{i}" for i in range(4)]
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    whole = run(tmp_path / "a", Mixed(keys, 60), read_size=17)[2]
-    for _ in range(40):
-        turns = iter([False] * 2)
-        _, totals, files = run(
-            tmp_path / "b",
-            Mixed(keys, 60),
-            read_size=17,
-            in_memory=3,
-            stop=lambda t=turns: next(t, True),
-        )
-        if totals.read == 240 and files == whole:
-            break
-    assert files == whole
-
-
-def test_a_damaged_session_resumes_from_the_snapshot_before(tmp_path):
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    whole = run(tmp_path / "a", Mixed(["x", "y"], 60), read_size=20)[2]
-    turns = iter([False] * 5)
-    run(tmp_path / "b", Mixed(["x", "y"], 60), read_size=20, stop=lambda: next(turns, True))
-    newest = max((tmp_path / "b/checkpoint/targets").iterdir())
-    newest.write_bytes(newest.read_bytes()[:-10])
-    with pytest.warns(UserWarning, match="trying the snapshot before"):
-        files = run(tmp_path / "b", Mixed(["x", "y"], 60), read_size=20)[2]
-    assert files == whole
-
-
-def test_a_checkpoint_resumes_with_its_own_model(tmp_path):
-    turns = iter([False] * 3)
-    run(tmp_path, Rows(P.X_target[:N]), stop=lambda: next(turns, True))
-    other = OnlineDaDiL(classifier="linear", validate=False, random_state=1).fit(
-        P.X[:120], P.y[:120], P.domain[:120]
+def killed(tmp_path_factory):
+    """The folder of a process that was killed."""
+    folder = tmp_path_factory.mktemp("killed") / "store"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder)], check=False, capture_output=True, text=True
     )
-    said = []
-    runner, *_ = run(
-        tmp_path, Rows(P.X_target[:N]), config=SessionConfig(other, 16, "report"), listen=said.append
-    )
-    assert any("another model" in event.message for event in said)
-    assert runner.config.model.to_bytes() == MODEL.to_bytes()
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return folder
 
 
-@given(st.lists(st.integers(1, 40), max_size=12))
-@settings(max_examples=15, deadline=None)
-def test_how_rows_are_delivered_changes_nothing(alone, sizes):
-    session, found, at = SessionConfig(MODEL, 16, "report").begin(), [], 0
-    for size in [*sizes, N]:
-        rows = some_rows(P.X_target[at : min(at + size, N)], at + 1)
-        at += len(rows)
-        found += session.take(rows).records
-    assert found == alone
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_raw_rows_become_windows_and_a_run_resumes_within_a_window(tmp_path):
-    rng = np.random.default_rng(0)
-    raw = np.cumsum(rng.normal(size=(400, 2)), axis=0)
-    cut = windows(raw, 20, 5)
-    y = np.tile(["a", "b"], len(cut))[: len(cut)]
-    features = SignalFeatures(max_features=6)
-    X = features.fit_transform(cut, y)
-    model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
-    model.fit(X, y, np.ones(len(y), dtype=int))
-    pair = SignalModel(features, model, step=5)
-    expected = SessionConfig(model, 8).begin().take(some_rows(features.transform(cut))).records
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    _, totals, whole = run(tmp_path / "a", Rows(raw), config=SessionConfig(pair, 8), read_size=33)
-    assert predictions(records(whole["predictions"])) == predictions(expected)
-    assert [r["position"] for r in records(whole["predictions"])] == list(range(20, 401, 5))
-    assert (totals.read, totals.used, totals.predicted) == (400, 400, len(cut))
-    for turns in (iter([False] * 4), iter([False] * 3), None):
-        stop = None if turns is None else lambda t=turns: next(t, True)
-        files = run(tmp_path / "b", Rows(raw), config=SessionConfig(pair, 8), read_size=33, stop=stop)[2]
-    assert files == whole
+def check(folder):
+    """Return whether everything is there; if not, the start says so and leaves the folder as it is."""
+    try:
+        with opened(folder) as application:
+            assert application.found == EXPECTED
+            store = application.loop.store
+            assert {name: store.read_session(name)[:1] for name in store.sessions} == {
+                name: name.encode() for name in "abcdefgh"
+            }
+    except BaryflowError:
+        return False
+    return True
 
 
-def test_without_a_folder_sessions_are_written_to_a_temporary_one():
-    store = SessionStore(SessionConfig(MODEL, 16), most=1)
-    for key in "abab":
-        store[key].take(some_rows(P.X_target[:20]))
-    assert len(store) == 2
-    assert store.n_in_memory == 1
-    assert store.look("a").model.n_samples_seen_ == 32
-    folder = store._folder
-    assert len(list(folder.iterdir())) == 2  # older states are gone
-    store.close()
-    assert not folder.exists()
+def test_a_kill_loses_nothing(killed, tmp_path):
+    shutil.copytree(killed, tmp_path / "copy")
+    assert check(tmp_path / "copy")
+    with opened(tmp_path / "copy") as application:
+        assert not application.loop.unsent("alarms")  # nothing is sent again
 
 
-def test_a_forgotten_target_gets_a_new_session():
-    store = SessionStore(SessionConfig(MODEL, 16))
-    store["a"].take(some_rows(P.X_target[:40]))
-    store.forget("a")
-    assert "a" not in list(store)
-    assert store["a"].model.n_samples_seen_ == 0
+@pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.mark"])
+def test_zeros_after_the_end_of_a_file_do_no_harm(killed, tmp_path, name):
+    shutil.copytree(killed, tmp_path / "copy")
+    with (tmp_path / "copy" / name).open("ab") as file:
+        file.write(bytes(5000))
+    assert check(tmp_path / "copy")
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    store = SessionStore(SessionConfig(MODEL, 16), tmp_path)
-    store["a"].take(some_rows(P.X_target[:20]))
-    files = store.save()
-    MODEL.save(tmp_path / files["a"])
-    again = SessionStore(SessionConfig(MODEL, 16), tmp_path)
-    again.resume(files)
-    with pytest.raises(FileFormatError, match="online_dadil"):
-        again.look("a")
+@pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.mark"])
+def test_a_file_that_is_missing_is_reported(killed, tmp_path, name):
+    shutil.copytree(killed, tmp_path / "copy")
+    (tmp_path / "copy" / name).unlink()
+    with pytest.raises(FileFormatError, match="cannot resume"):
+        Store(tmp_path / "copy")
 
 
-def test_an_empty_batch_that_holds_something_is_kept(tmp_path):
-    empty = np.empty((0, 4))
-    kept = Checkpoint(tmp_path)
-    batch = Batch(empty, np.empty(0, dtype=np.intp), [], [], [], {"at": 7}, held=True)
-    runner = Runner(SessionConfig(MODEL, 16), Rows(P.X_target), checkpoint=kept)
-    assert runner.recover() is None
-    runner.handle(replace(batch, held=False, cursor={"at": 3}))
-    runner.handle(batch)
-    kept.close()
-    again = Checkpoint(tmp_path)
-    assert Runner(SessionConfig(MODEL, 16), Rows(P.X_target), checkpoint=again).recover() == {"at": 7}
-    again.close()
+@pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.mark"])
+@pytest.mark.parametrize("kind", ["flip", "cut", "zeros"])
+def test_damage_anywhere_is_reported_or_does_no_harm(killed, tmp_path, name, kind):
+    """Many more places are an experiment: experiments/kills/damage.py."""
+    rng, n_reported = random.Random(f"{name} {kind}"), 0
+    for n in range(12):
+        copy = tmp_path / str(n)
+        shutil.copytree(killed, copy)
+        content = bytearray((copy / name).read_bytes())
+        place = rng.randrange(len(content))
+        if kind == "flip":
+            content[place] ^= 1 << rng.randrange(8)
+        elif kind == "cut":
+            del content[place:]
+        else:
+            content[place : place + 600] = bytes(len(content[place : place + 600]))
+        (copy / name).write_bytes(content)
+        before = contents(copy)
+        if not check(copy):
+            n_reported += 1
+            after = contents(copy)
+            assert after["store.mark"] == before["store.mark"]
+            assert after["store.db-wal"] == before["store.db-wal"]
+            assert not check(copy)  # the next start says the same
+    assert n_reported
 
 
-def test_an_old_file_is_deleted_unless_a_snapshot_needs_it(tmp_path):
-    store = SessionStore(SessionConfig(MODEL, 16), tmp_path)
-
-    def learn(times):
-        for _ in range(times):
-            store["a"].take(some_rows(P.X_target[:16]))
-            store.write("a")
-            store.write("a")  # nothing has changed
-
-    learn(3)
-    assert len(list(tmp_path.iterdir())) == 1
-    table, paths = store.begin_sync()
-    assert {path.name for path in paths} == {table["a"], tmp_path.name}
-    learn(3)
-    assert len(list(tmp_path.iterdir())) == 2  # that of the table and the newest
-    # An older table still restores the older session.
-    back = SessionStore(SessionConfig(MODEL, 16), tmp_path)
-    back.resume(table)
-    assert back.look("a").model.n_samples_seen_ == 48
-    store.discard([])
-    assert len(list(tmp_path.iterdir())) == 1
-    assert "a" in store.in_memory
-    store.forget("a")
-    assert not list(tmp_path.iterdir())
+# -- full disks --------------------------------------------------------------------------------------
 
 
-def test_a_batch_in_the_journal_is_applied_even_if_nothing_can_be_written_out(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+@contextlib.contextmanager
+def full_disk(size):
+    """Let no file grow beyond a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    store = SessionStore(SessionConfig(MODEL, 16), tmp_path, 1)
-    store["a"].take(some_rows(P.X_target[:20]))
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
-        for refuses in (store.look, store.make_room, store.__getitem__):
-            with pytest.raises(OSError, match="No space"):
-                refuses("b")
-        assert store.n_in_memory == 1  # nothing has changed
-        store.hold("b").take(some_rows(P.X_target[:5]))
-        assert store.n_in_memory == 2
-    assert len(store.look("b").waiting) == 5
-    assert store.n_in_memory == 1
-    assert store.look("a").model.n_samples_seen_ == 16
+
+def test_a_full_disk_refuses_a_batch_and_loses_none(tmp_path):
+    with opened(tmp_path) as application:
+        application.add(1)
+        size = os.stat(tmp_path / "store.db-wal").st_size  # noqa: PTH116
+        for seed in range(2, 40):
+            try:
+                with full_disk(size + 700 * seed):
+                    application.add(seed)
+            except OSError:
+                application.add(seed)
+        found = list(application.found)
+        assert found == [100 * seed for seed in range(1, 40)]
+    with opened(tmp_path) as application:
+        assert application.found == found
+
+
+def test_it_can_be_opened_and_read_on_a_full_disk(killed, tmp_path):
+    shutil.copytree(killed, tmp_path / "copy")
+    with full_disk(0):
+        store = Store(tmp_path / "copy")
+        assert len(store.pending) == 6
+        with pytest.raises(OSError, match=r"store\.db"), store.transaction():
+            store.append([Entry(batch(99))])
+        assert len(store.pending) == 6
+        found = Application(store)  # a replay is applied, though it cannot be committed
+        assert found.found == EXPECTED
+        store.close()
+    assert check(tmp_path / "copy")

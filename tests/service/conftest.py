@@ -81,6 +81,11 @@ def worker(client):
     return channel.worker
 
 
+def kill_at_end(worker):
+    """Let a worker end as if killed: nothing is committed any more, so the journal is replayed."""
+    worker.targets.loop.commit = lambda *_, **__: None
+
+
 @pytest.fixture
 def serving(model):
     return functools.partial(serve, model)

@@ -8,15 +8,15 @@ import pytest
 
 from baryflow.alarms import AlarmConfig
 from baryflow.client import Client
-from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, SessionConfig
+from baryflow.exceptions import InvalidInputError, UnreachableError
+from baryflow.runtime import SessionConfig, Store
 from baryflow.runtime.outbox import Outbox
 from baryflow.service import Limits, background, create_app
 from baryflow.service.parsing import Posted
-from baryflow.service.target_store import TargetStore, deletion, row_batch
+from baryflow.service.worker_targets import WorkerTargets
 from baryflow.streams.webhook import Webhook
 from tests.runtime.receiver import SECRET, Receiver
-from tests.service.conftest import post
+from tests.service.conftest import kill_at_end, post
 from tests.waiting import wait_until
 
 CONFIG = AlarmConfig.from_table(
@@ -145,12 +145,11 @@ def test_alarms_survive_a_kill_and_are_sent_once(model, stream, tmp_path):
     state, found = tmp_path / "state", []
     with Receiver() as receiver:
         for life, part in enumerate((stream[:12], stream[12:20], stream[20:])):
-            box = Outbox(Webhook(receiver.url, SECRET), tmp_path / "box.ndjson", pauses=(0.01, 0.1))
+            box = Outbox([Webhook(receiver.url, SECRET)], pauses=(0.01, 0.1))
             app = create_app(model, state_dir=state, batch_size=8, alarms=CONFIG, alarm_output=box)
-            # A kill: the snapshot at the end is not saved, so the journal is replayed.
             worker = app.state.service.targets.channels[0].worker
-            worker.checkpoint.save_rotated = lambda _: None
             with background(app) as url, Client(url) as client:
+                kill_at_end(worker)
                 client.send("a", part)
                 assert bool(worker.n_replayed) == (life > 0)
                 if life == 0:
@@ -179,7 +178,7 @@ def test_several_workers_have_the_same_alarms(model, stream, tmp_path, later):
     limits = Limits(snapshot_every=1)
     with Receiver() as receiver:
         for workers, part in ((2, stream[:16]), (later, stream[16:])):
-            box = Outbox(Webhook(receiver.url, SECRET), tmp_path / "box.ndjson", pauses=(0.01, 0.1))
+            box = Outbox([Webhook(receiver.url, SECRET)], pauses=(0.01, 0.1))
             app = create_app(
                 model,
                 state_dir=state,
@@ -203,102 +202,98 @@ def test_several_workers_have_the_same_alarms(model, stream, tmp_path, later):
     assert [sequence for sequence, _ in received["a"]] == [*range(1, len(received["a"]) + 1)]
 
 
-class Output:
-    """A sink of alarms on a disk that is full for some attempts."""
+class Away:
+    """A receiver of alarms that may be away."""
 
-    def __init__(self, failures=0):
-        self.failures, self.records = failures, []
+    name = "away"
 
-    def write(self, records):
-        if self.failures:
-            self.failures -= 1
-            raise OSError("No space left on device")
-        self.records += records
+    def __init__(self, is_away):
+        self.is_away, self.records = is_away, []
+
+    def send(self, _, record):
+        if self.is_away:
+            raise UnreachableError("nobody is there")
+        self.records.append(record)
+
+    def stop_when(self, stop):
+        pass
 
     def close(self):
         pass
 
 
-def changes(output):
-    return [(one["key"], one["sequence"]) for one in output.records]
-
-
-def test_alarms_that_cannot_be_written_are_written_later(model, stream, tmp_path):
-    output = Output(failures=2)
-    app = create_app(
-        model, state_dir=tmp_path, limits=Limits(snapshot_every=1), alarms=CONFIG, alarm_output=output
-    )
-    worker = app.state.service.targets.channels[0].worker
-    with background(app) as url, Client(url) as client:
-        client.send("a", stream[:16])
-        client.send("a", stream[16:17])
-        assert (output.failures, output.records, worker.n_snapshots) == (0, [], 0)
-        client.send("a", stream[17:18])
-        assert changes(output) == [("a", 1), ("a", 2), ("a", 3)]
-        wait_until(lambda: worker.n_snapshots)
-
-
 @pytest.mark.parametrize("workers", [(1, 1, 1), (1, 2, 2), (2, 2, 1)])
-def test_alarms_of_replayed_batches_survive_further_kills(model, stream, tmp_path, workers):
-    for life, n in enumerate(workers):
-        output = Output(failures=10**9 if life < 2 else 0)
+def test_alarms_that_nobody_has_received_survive_kills_and_commits(model, stream, tmp_path, workers):
+    for life, n in enumerate((*workers, workers[-1])):
+        away = Away(is_away=life < 2)
         app = create_app(
-            model, state_dir=tmp_path, batch_size=8, alarms=CONFIG, alarm_output=output, workers=n
+            model,
+            state_dir=tmp_path,
+            batch_size=8,
+            alarms=CONFIG,
+            alarm_output=Outbox([away], pauses=(0.01, 0.02)),
+            workers=n,
         )
         with background(app) as url, Client(url) as client:
             if life == 0:
                 for name in ("a", "b", "c"):
                     client.send(name, stream[:16])
             assert len(client.targets()) == 3
-            # The second life has replayed the batches, and saved a snapshot that contains them.
-            n_replayed = app.state.service.targets.total("replayed")
-            assert n_replayed == (3 if life == 1 and workers[0] == n else 0)
-    assert sorted(changes(output)) == [("a", 1), ("b", 1), ("c", 1)]
-    # An outbox recognises those that were sent; a snapshot after that holds none.
-    for expected in (["a", "b", "c"], []):
-        output = Output()
-        app = create_app(model, state_dir=tmp_path, alarms=CONFIG, alarm_output=output, batch_size=8)
-        with background(app) as url, Client(url) as client:
-            client.send("b", stream[15:16])
-        assert sorted(name for name, _ in changes(output)) == expected
+        sent = sorted((one["key"], one["sequence"]) for one in away.records)
+        assert sent == ([("a", 1), ("b", 1), ("c", 1)] if life == 2 else [])
+
+
+def test_alarms_of_a_target_that_is_deleted_and_created_again_are_sent(model, stream, tmp_path):
+    """They are the same, but not those of the same target."""
+    here = Away(is_away=False)
+    app = create_app(model, state_dir=tmp_path, batch_size=8, alarms=CONFIG, alarm_output=Outbox([here]))
+    with background(app) as url, Client(url) as client:
+        times = [f"2026-01-01T00:{n:02d}:00Z" for n in range(16)]
+        for _ in range(2):
+            client.send("a", stream[:16], times=times)
+            client.delete("a")
+    assert len(here.records) == 2
+    assert here.records[0] == here.records[1]
 
 
 @pytest.mark.parametrize("again", [0, 4, 16])
+@pytest.mark.parametrize("committed", [0, 1, None])
 def test_a_deleted_target_and_a_new_one_of_the_same_name_are_not_confused(
-    model, stream, tmp_path, again
+    model, stream, tmp_path, again, committed
 ):
-    """A snapshot takes time: batches that came meanwhile are in the journal and in its files."""
+    """Some sessions may be committed when the process is killed, and others not."""
     config = SessionConfig(model, 8, "off", CONFIG)
 
     def opened():
-        checkpoint = Checkpoint(tmp_path)
-        store = TargetStore(config, checkpoint, 10)
-        return checkpoint, store, store.recover()
+        store = Store(tmp_path)
+        targets = WorkerTargets(config, store, 10)
+        return store, targets, targets.recover()
 
-    def apply(batch):
-        batch.cursor["life"] = store.life_of("a")
-        checkpoint.append(batch)
-        return store.take(batch)
+    def apply(entry):
+        (received,) = targets.loop.receive([entry])
+        targets.loop.apply(received)
 
-    def send(rows):
+    def send(name, rows):
         posted = Posted(rows, [str(n) for n in range(len(rows))], None)
-        return apply(row_batch("a", posted, store.prepare("a", posted)[0]))
+        apply(targets.entry_of_rows(name, posted))
 
-    checkpoint, store, _ = opened()
-    send(stream[:6])
-    checkpoint.rotate()
-    send(stream[6:14])
-    apply(deletion("a", 4))
+    store, targets, _ = opened()
+    send("b", stream[:3])
+    send("a", stream[:6])
+    targets.loop.commit()
+    send("b", stream[3:5])
+    send("a", stream[6:14])
+    apply(targets.entry_of_deletion("a"))
     if again:
-        send(stream[:again])
-    for name in store.sessions.changed:
-        store.sessions.write(name)
-    snapshot, _ = store.begin_snapshot()
-    checkpoint.save_rotated(snapshot)
-    checkpoint.close()
-    checkpoint, store, n_replayed = opened()
-    assert (n_replayed, store.replayed) == (0, [])
-    assert ("a" in store.summaries) == bool(again)
+        send("a", stream[:again])
+    if committed != 0:
+        targets.loop.commit(committed)
+    store.close()
+    store, targets, n_replayed = opened()
+    assert n_replayed == {0: 3 + bool(again), 1: 2 + bool(again), None: 0}[committed]
+    assert ("a" in targets.summaries) == bool(again)
     if again:
-        assert store.summaries["a"]["rows_seen"] == again
-    checkpoint.close()
+        assert targets.summaries["a"]["rows_seen"] == again
+    assert targets.summaries["b"]["rows_seen"] == 5
+    assert not store.pending
+    store.close()

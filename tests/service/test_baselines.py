@@ -53,7 +53,7 @@ def test_a_repeated_baseline_counts_once_also_after_a_restart(serving, rows, tmp
     with serving(tmp_path) as client:
         again = send(client, "a", **content).json()
         other = send(client, "a", **content | {"positions": [4]})
-        state = worker(client).store.look("a").model.state_
+        state = worker(client).targets.sessions.read("a").model.state_
     assert again == first | {"repeated": True}
     assert (other.status_code, "used before" in other.json()["error"]) == (422, True)
     assert state.baselines[0].n_rows == 3
@@ -100,5 +100,5 @@ def test_the_client_names_the_normal_class_only_if_the_model_does_not(service, m
     with serve(remembering) as found, Client(str(found.base_url)) as client:
         post(found, "a", rows[:16])
         assert client.baseline("a", positions=[1, 2])["learned"] == 2
-        (baseline,) = worker(found).store.look("a").model.state_.baselines
+        (baseline,) = worker(found).targets.sessions.read("a").model.state_.baselines
     assert baseline.code == 1

@@ -13,7 +13,7 @@ import pytest
 
 from baryflow.client import Client, forward, open_target
 from baryflow.exceptions import InvalidInputError, RefusedError, UnreachableError
-from baryflow.runtime import Checkpoint
+from baryflow.runtime import Store
 from tests.runtime.ends import Rows
 from tests.service.conftest import COLUMNS, post
 
@@ -161,7 +161,7 @@ def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
 
     def life(client, kill_after):
         """Feed until killed: after the request, before anybody has noted that it was answered."""
-        sent, checkpoint = [], Checkpoint(tmp_path)
+        sent, checkpoint = [], Store(tmp_path)
 
         class Fatal:
             def send(self, *arguments, **options):
@@ -172,7 +172,7 @@ def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
                 return answer
 
         try:
-            return forward(Rows(rows[:200], bad={5}), Fatal(), "a", checkpoint=checkpoint, read_size=7)
+            return forward(Rows(rows[:200], bad={5}), Fatal(), "a", store=checkpoint, read_size=7)
         except Killed:
             return None
         finally:
@@ -189,16 +189,16 @@ def test_a_feed_that_was_killed_counts_nothing_twice(serving, rows, tmp_path):
 def test_an_old_copy_of_a_checkpoint_ends_a_feed_and_loses_no_row(serving, rows, tmp_path):
     with serving() as http, Client(url(http)) as client:
         old = tmp_path / "old"
-        with contextlib.closing(Checkpoint(tmp_path / "new")) as checkpoint:
-            forward(Rows(rows[:8]), client, "a", checkpoint=checkpoint, read_size=4)
+        with contextlib.closing(Store(tmp_path / "new")) as checkpoint:
+            forward(Rows(rows[:8]), client, "a", store=checkpoint, read_size=4)
         shutil.copytree(tmp_path / "new", old)
-        with contextlib.closing(Checkpoint(tmp_path / "new")) as checkpoint:
-            forward(Rows(rows[:12]), client, "a", checkpoint=checkpoint, read_size=4)
+        with contextlib.closing(Store(tmp_path / "new")) as checkpoint:
+            forward(Rows(rows[:12]), client, "a", store=checkpoint, read_size=4)
         with (
-            contextlib.closing(Checkpoint(old)) as checkpoint,
+            contextlib.closing(Store(old)) as checkpoint,
             pytest.raises(InvalidInputError, match="checkpoint"),
         ):
-            forward(Rows(rows[20:40]), client, "a", checkpoint=checkpoint, read_size=4)
+            forward(Rows(rows[20:40]), client, "a", store=checkpoint, read_size=4)
         assert client.target("a")["rows_seen"] == 12
         client.send("a", rows[:2], batch_id="mine")
         with pytest.raises(RefusedError) as refused:
@@ -244,7 +244,7 @@ def proxy_error(_):
 
 @pytest.mark.parametrize("answer", [damaged, login_page, other_service, proxy_error])
 def test_rows_are_not_quarantined_if_something_else_than_the_service_answers(rows, tmp_path, answer):
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = Store(tmp_path)
     sent = []
 
     def accept(request):
@@ -256,9 +256,9 @@ def test_rows_are_not_quarantined_if_something_else_than_the_service_answers(row
             with Client("http://host", transport=transport, patience=0.01) as client:
                 if transport.handler is answer:
                     with pytest.raises(UnreachableError):
-                        forward(Rows(rows[:8]), client, "a", checkpoint=checkpoint)
+                        forward(Rows(rows[:8]), client, "a", store=checkpoint)
                 else:
-                    fed = forward(Rows(rows[:8]), client, "a", checkpoint=checkpoint)
+                    fed = forward(Rows(rows[:8]), client, "a", store=checkpoint)
     finally:
         checkpoint.close()
     assert len(sent) == 8

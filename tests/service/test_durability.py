@@ -15,10 +15,11 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.exceptions import BaryflowError, InvalidInputError, TransportError
-from baryflow.runtime import Checkpoint, Session, SessionStore, Snapshot
+from baryflow.runtime import Loop, Runner, Session, SessionConfig, Store
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
-from tests.service.conftest import post, worker
+from tests.runtime.ends import Rows
+from tests.service.conftest import kill_at_end, post, worker
 from tests.service.processes import Load, Process
 from tests.service.test_routes import session
 
@@ -29,7 +30,7 @@ def test_without_a_last_snapshot_the_log_is_replayed(serving, model, rows, tmp_p
             post(client, "a", rows[10 * n : 10 * n + 10], f"batch-{n}")
         post(client, "b", rows[:3])
         client.delete("/v1/targets/b")
-        worker(client)._since = 0  # nothing to put on disk, it believes
+        kill_at_end(worker(client))
     with serving(tmp_path) as client:
         assert worker(client).n_replayed == 7
         assert client.get("/v1/targets/a").json()["rows_seen"] == 50
@@ -61,7 +62,7 @@ def test_an_id_that_is_used_for_other_rows_or_labels_is_refused(serving, rows, t
         check(client)
         post(client, "b", rows[10:20], "one")  # ids are those of a target
         if is_killed:
-            worker(client)._since = 0
+            kill_at_end(worker(client))
     with serving(tmp_path) as client:
         check(client)
 
@@ -76,7 +77,7 @@ def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving,
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
         assert worker(client).n_snapshots >= 1
-        worker(client)._since = 0
+        kill_at_end(worker(client))
         # Requests that came together have shared trips to the disk.
         assert worker(client).n_batches == 32
         assert worker(client).n_commits <= 32
@@ -86,36 +87,19 @@ def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving,
             assert client.get(f"/v1/targets/t{n}").json()["rows_seen"] == 40
             got = post(client, f"t{n}", rows[40:50], time="then").json()["predictions"]
             assert got == session(model, rows[:50])[40:]
-    files = list((tmp_path / "targets").iterdir())
-    assert len(files) <= 3 * 4
 
 
-def test_a_damaged_snapshot_costs_only_time(serving, rows, tmp_path):
-    with serving(tmp_path) as client:
-        post(client, "a", rows[:10], "one")
-    with serving(tmp_path) as client:
-        post(client, "a", rows[10:20], "two")
-    newest = max(tmp_path.glob("snapshot-*.bary"))
-    newest.write_bytes(newest.read_bytes()[:-5])
-    with contextlib.ExitStack() as stack:
-        with pytest.warns(UserWarning, match="trying the snapshot before"):
-            client = stack.enter_context(serving(tmp_path))
-        assert client.get("/v1/targets/a").json()["rows_seen"] == 20
-        assert post(client, "a", rows[10:20], "two").json()["repeated"]
-
-
-def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path):
+def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path, monkeypatch):
     with serving(tmp_path) as client:
         post(client, "a", rows[:10])
-        log = worker(client).checkpoint
 
         def full(*_):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        append, log.append = log.append, full
-        refused = post(client, "a", rows[10:20], "two")
-        assert client.delete("/v1/targets/a").status_code == 507
-        log.append = append
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "append", full)
+            refused = post(client, "a", rows[10:20], "two")
+            assert client.delete("/v1/targets/a").status_code == 507
         assert client.get("/v1/targets/a").json()["rows_seen"] == 10
         assert not post(client, "a", rows[10:20], "two").json()["repeated"]
     assert refused.status_code == 507
@@ -129,10 +113,9 @@ def test_a_folder_that_cannot_be_used_is_refused_before_anybody_connects(model, 
 
 
 def test_the_folder_of_a_run_is_refused(model, tmp_path):
-    checkpoint = Checkpoint(tmp_path)
-    checkpoint.keep_model(model.to_bytes())
-    checkpoint.save(Snapshot("run"))
-    checkpoint.close()
+    store = Store(tmp_path)
+    Runner(SessionConfig(model), Rows(np.empty((0, 4))), store=store).run()
+    store.close()
     app = create_app(model, state_dir=tmp_path)
     with pytest.raises(InvalidInputError, match="'baryflow run'"), background(app):
         pass
@@ -180,7 +163,7 @@ def test_a_service_starts_while_the_receiver_of_its_webhook_is_away(model_file, 
     done = CliRunner().invoke(main, arguments, env={"BARYFLOW_WEBHOOK_SECRET": "0123456789abcdef"})
     assert done.exit_code == 0, done.output
     (app,) = started
-    app.state.service.alarm_output.close()
+    app.state.service.targets.outbox.close()
 
 
 def test_interrupted_service_has_saved_its_targets(model_file, tmp_path, monkeypatch):
@@ -195,14 +178,14 @@ def test_interrupted_service_has_saved_its_targets(model_file, tmp_path, monkeyp
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeypatch, caplog, code):
-    write, is_full = SessionStore.write, False
+    spill, is_full = Store.spill, False
 
-    def maybe(self, key):
+    def maybe(self, *given):
         if is_full:
             raise OSError(code, os.strerror(code))
-        write(self, key)
+        spill(self, *given)
 
-    monkeypatch.setattr(SessionStore, "write", maybe)
+    monkeypatch.setattr(Store, "spill", maybe)
     with serving(tmp_path, in_memory=1) as client:
         post(client, "a", rows[:3])
         post(client, "b", rows[:3])  # "a" is written out
@@ -218,13 +201,13 @@ def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeyp
             answers, 507
         )
         assert {answer.headers["retry-after"] for answer in answers.values()} == {"10"}
-        assert worker(client).store.sessions.n_in_memory == 1
+        assert len(worker(client).targets.sessions.in_memory) == 1
         assert post(client, "b", rows[3:5]).json()["last"] == 5  # in memory: the journal has room
         assert client.get("/v1/targets/c").status_code == 404
         is_full = False
         assert post(client, "c", rows[:4], "first").json()["last"] == 4
         assert not post(client, "a", rows[3:5], "second").json()["repeated"]
-        worker(client)._since = 0  # as if killed: the journal is replayed
+        kill_at_end(worker(client))
     assert not any(record.exc_info for record in caplog.records)  # no traceback
     with serving(tmp_path) as client:
         lines = {line["name"]: line["rows_seen"] for line in client.get("/v1/targets").json()["targets"]}
@@ -232,13 +215,13 @@ def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeyp
 
 
 def test_a_full_disk_at_the_end_costs_only_the_snapshot(serving, rows, tmp_path, monkeypatch, caplog):
-    def full(self, key):
+    def full(self, *_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with serving(tmp_path) as client:
         post(client, "a", rows[:3])
-        monkeypatch.setattr(SessionStore, "write", full)
-    assert "snapshot" in caplog.text
+        monkeypatch.setattr(Loop, "commit", full)
+    assert "cannot commit" in caplog.text
     assert not any(record.exc_info for record in caplog.records)
     monkeypatch.undo()
     with serving(tmp_path) as client:
@@ -304,7 +287,7 @@ def test_rows_on_which_the_model_fails_are_quarantined_and_the_others_predicted(
             assert before["rows_seen"] == 41
             assert before["rows_learned"] == 40
             assert "baryflow_quarantined_rows_total 1" in client.get("/metrics").text
-            worker(client)._since = 0  # as if killed: the journal is replayed
+            kill_at_end(worker(client))
         with serving(tmp_path) as client:
             assert worker(client).n_replayed == 3
             assert described(client, "a") == before
@@ -325,7 +308,7 @@ def test_a_batch_from_which_the_model_fails_to_learn_is_reported_and_left_out(
             assert "ArithmeticError: a bad number" in event["message"]
             before = described(client, "a")
             assert before["rows_learned"] == 8
-            worker(client)._since = 0  # as if killed: the journal is replayed
+            kill_at_end(worker(client))
         with serving(tmp_path) as client:
             assert described(client, "a") == before
 
@@ -338,7 +321,7 @@ def test_a_model_that_fails_in_a_replay_does_not_stop_the_service(
         post(client, "a", rows[:10])
         post(client, "a", np.full((10, 4), 13.0), "bad")
         post(client, "b", rows[:10])
-        worker(client)._since = 0
+        kill_at_end(worker(client))
     with Fragile(monkeypatch, method), serving(tmp_path) as client:
         lines = {one["name"]: one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]}
         assert lines == {"a": 20, "b": 10}
@@ -362,7 +345,7 @@ def test_a_batch_that_cannot_be_applied_is_quarantined_and_the_target_continues(
         assert (answer["rows"], answer["quarantined"], answer["predictions"]) == (5, 5, [])
         assert post(client, "a", rows[10:14]).json()["first"] == 16
         before = described(client, "a")
-        worker(client)._since = 0  # as if killed: the journal is replayed
+        kill_at_end(worker(client))
     with serving(tmp_path) as client:
         assert described(client, "a") == before
     kept = [
@@ -384,7 +367,7 @@ def test_a_likelihood_that_cannot_be_computed_costs_only_its_point(
         assert (answer["rows"], answer["quarantined"], len(answer["predictions"])) == (16, 0, 16)
         assert post(client, "a", rows[:16], "first").json()["repeated"]
         before = described(client, "a")
-        worker(client)._since = 0  # as if killed: the journal is replayed
+        kill_at_end(worker(client))
     with serving(tmp_path) as client:
         assert described(client, "a") == before
 

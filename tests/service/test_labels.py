@@ -14,7 +14,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Label, SessionConfig
 from baryflow.runtime import Rows as Raw
 from baryflow.service.target_record import BATCHES
-from tests.service.conftest import post, serve, worker
+from tests.service.conftest import kill_at_end, post, serve, worker
 from tests.service.processes import Process
 from tests.waiting import wait_until
 
@@ -83,13 +83,13 @@ def test_labels_that_are_sent_again_count_once_also_after_a_restart(serving, pro
         header = {"Idempotency-Key": "two"}
         body = {"labels": by_position(problem, [3]), "certify": True}
         client.post("/v1/targets/a/labels", json=body, headers=header)
-        worker(client)._since = 0  # as if killed: the journal is replayed
+        kill_at_end(worker(client))
     with serving(tmp_path) as client:
         assert worker(client).n_replayed == 3
         last = client.post("/v1/targets/a/labels", json=body, headers=header).json()
         older = send(client, "a", by_position(problem, [1, 2, 99]), id="one").json()
         found = client.get("/v1/targets/a").json()
-        assert worker(client).store.look("a").model.n_labels_ == 3
+        assert worker(client).targets.sessions.read("a").model.n_labels_ == 3
         for n in range(BATCHES + 1):
             send(client, "a", by_position(problem, [4]), id=f"more-{n}")
         assert not send(client, "a", by_position(problem, [1]), id="one").json()["repeated"]
@@ -254,7 +254,6 @@ def test_the_client_labels_and_asks(serving, problem, rows):
 
 def bits(session):
     """Return everything that is saved of a target."""
-    del session.metadata["life"]  # drawn at random
     values, arrays = codec.encode(session.state())
     return json.dumps(values, sort_keys=True), {key: array.tobytes() for key, array in arrays.items()}
 
@@ -302,9 +301,9 @@ def test_killed_under_load_no_label_is_lost_and_none_counts_twice(
         for name, n in sent.items():
             found = client.target(name)
             assert (found["rows_seen"], found["n_labels"]) == (n, 3 * n // 5)
-        killed = [bits(worker(http).store.look(name)) for name in sent]
+        killed = [bits(worker(http).targets.sessions.read(name)) for name in sent]
     with serving(tmp_path / "undisturbed") as http, Client(str(http.base_url)) as client:
         for name, n in sent.items():
             for k in range(0, n, 5):
                 step(client, name, k)
-        assert killed == [bits(worker(http).store.look(name)) for name in sent]
+        assert killed == [bits(worker(http).targets.sessions.read(name)) for name in sent]

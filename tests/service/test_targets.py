@@ -92,16 +92,16 @@ def test_deletes_and_rows_at_once_leave_no_trace_of_each_other(serving, rows, tm
 
 
 def test_too_many_requests_are_told_to_come_back(serving, rows):
-    gate, machines = threading.Event(), None
+    gate = threading.Event()
     with serving(requests=3, waiting=2) as client, ThreadPoolExecutor(8) as pool:
-        machines = worker(client).store
-        take = machines.take
+        loop = worker(client).targets.loop
+        apply = loop.apply
 
-        def slowly(batch):
+        def slowly(entry):
             gate.wait(30)
-            return take(batch)
+            return apply(entry)
 
-        machines.take = slowly
+        loop.apply = slowly
         inside = [pool.submit(post, client, "a", rows[:1]) for _ in range(2)]
         while client.app.state.service.targets.n_waiting < 2:
             pass

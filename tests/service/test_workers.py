@@ -55,7 +55,10 @@ def test_workers_predict_what_one_process_predicts(model, rows, tmp_path):
         assert post(client, "pump-1", [["x"]]).status_code == 422
     expected = session(model, rows[:40])
     assert all(got[0][name] + got[1][name] == expected for name in NAMES)
-    assert not list(tmp_path.glob("journal-*"))
+    assert sorted(path.name for path in tmp_path.glob("store*.db")) == [
+        "store-0-of-2.db",
+        "store-1-of-2.db",
+    ]
 
 
 def test_targets_are_limited_over_all_workers(model, rows):
@@ -80,10 +83,13 @@ def test_the_number_of_workers_may_change(model, rows, tmp_path):
                 post(client, name, rows[start + 10 : start + 20], time="then")
     for name in NAMES:
         assert got[name][:10] == expected[:10]
-    assert sorted(path.name for path in tmp_path.glob("workers*")) == ["workers", "workers-2"]
+    assert sorted(path.name for path in tmp_path.glob("store*.db")) == [
+        "store-0-of-2.db",
+        "store-1-of-2.db",
+    ]
     with service(model, tmp_path, 1) as url, httpx.Client(base_url=url, timeout=300) as client:
         assert {one["rows_seen"] for one in client.get("/v1/targets").json()["targets"]} == {60}
-    assert sorted(path.name for path in tmp_path.glob("workers*")) == ["workers"]
+    assert [path.name for path in tmp_path.glob("store*.db")] == ["store.db"]
 
 
 @pytest.mark.parametrize("before", [1, 2])
@@ -97,7 +103,7 @@ def test_a_kill_while_targets_are_shared_out_loses_nothing(model, rows, tmp_path
     def kill(*_):
         raise Killed
 
-    for victim in ("container.write_bytes", "_fill", "_delete_others"):
+    for victim in ("container.sync", "_copy", "_delete_others"):
         with monkeypatch.context() as patch:
             patch.setattr(f"baryflow.service.layout.{victim}", kill)
             with pytest.raises(Killed):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from baryflow import OnlineDaDiL
-from baryflow.runtime import Checkpoint, Outputs, Runner, SessionConfig
+from baryflow.runtime import Outputs, Runner, SessionConfig, Store
 from baryflow.streams import open_sink, open_source
 
 COLUMNS = ["x0", "x1"]
@@ -15,7 +15,7 @@ COLUMNS = ["x0", "x1"]
 def main(url, folder, out=None):
     folder, ended = Path(folder), []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
-    checkpoint = Checkpoint(folder / "checkpoint")
+    checkpoint = Store(folder / "checkpoint")
     resume = not checkpoint.is_new
     sinks = {
         name: open_sink(folder / f"{name}.ndjson", resume=resume) for name in ("events", "quarantine")

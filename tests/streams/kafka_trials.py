@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
+from tests.runtime.ends import transactions
 from tests.streams.kafka_cluster import ROOT, Cluster
 from tests.waiting import PATIENCE, ask_to_end, wait_until
 
@@ -83,11 +84,7 @@ def records(path):
 
 
 def journals(folder):
-    found = []
-    for path in folder.glob("checkpoint/*.log"):
-        with contextlib.suppress(FileNotFoundError):  # it may be removed meanwhile
-            found.append((path.name, path.stat().st_size))
-    return sorted(found)
+    return transactions(folder / "checkpoint")
 
 
 def is_read(cluster, count):
@@ -128,7 +125,9 @@ def kill_runs(folder, kills, seed=0):
             before = journals(folder)
             with running("kafka_follow", *arguments) as process:
                 wait_until(
-                    lambda before=before: journals(folder) != before, "no run begins", step=rows.trickle
+                    lambda before=before: journals(folder) > before + 4,
+                    "no run begins",
+                    step=rows.trickle,
                 )
                 until = time.monotonic() + draw.random() * 0.5
                 while time.monotonic() < until:

@@ -1,6 +1,5 @@
 """``baryflow run`` in a process of its own, which can be killed."""
 
-import contextlib
 import json
 import os
 import random
@@ -14,6 +13,7 @@ import numpy as np
 
 from baryflow.datasets import make_domains
 from baryflow.estimators.online_dadil import OnlineDaDiL
+from tests.runtime.ends import transactions
 from tests.waiting import ask_to_end, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -69,16 +69,12 @@ class RunProcess:
             self.kill()
 
     def journalled(self):
-        sizes = []
-        for path in self.folder.glob("checkpoint/*.log"):
-            with contextlib.suppress(FileNotFoundError):  # it may be removed meanwhile
-                sizes.append((path.name, path.stat().st_size))
-        return sorted(sizes)
+        return transactions(self.folder / "checkpoint")
 
     def wait_until_working(self):
         """Wait until something new is in the journal."""
         wait_until(
-            lambda: self.process.poll() is not None or self.journalled() != self._before,
+            lambda: self.process.poll() is not None or self.journalled() > self._before + 4,
             self.output,
             step=0.002,
         )

@@ -15,6 +15,7 @@ import pytest
 from baryflow.alarms import AlarmCommand, AlarmConfig, Alarms
 from baryflow.exceptions import InvalidInputError, StoppedError, UnreachableError
 from baryflow.runtime.outbox import Outbox, SinkSender
+from baryflow.runtime.store import Message
 from baryflow.streams import Credentials, Endpoint, RetryPolicy, open_sink, open_source
 from tests.streams.files import require
 
@@ -590,9 +591,9 @@ def test_alarms_wait_in_the_outbox_until_the_server_has_them(tmp_path, caplog):
     plant = writable_plant()
     try:
         sender = SinkSender("plant", lambda: open_sink(plant.url + NODE))
-        outbox = Outbox(sender, tmp_path / "outbox.ndjson", pauses=(0.05, 0.1))
+        outbox = Outbox([sender], pauses=(0.05, 0.1))
         plant.stop()
-        outbox.write([ALARM])
+        outbox.send([Message("", 1, 1, 0, "alarms", "one", ALARM)], lambda *_: None)
         wait_until(lambda: "retrying" in caplog.text)
         assert len(outbox) == 1
         plant.start()

@@ -16,7 +16,7 @@ from baryflow.cli.console import Interrupted, report_errors, stop_on_signals
 from baryflow.cli.options import Command, StreamOptions, protect_inputs
 from baryflow.cli.run import LARGEST_BATCH, fail_without_result, open_sinks
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint
+from baryflow.runtime import Store
 from baryflow.streams import Batch, read_credentials
 from baryflow.streams.urls import is_url
 from baryflow.validation import count_of
@@ -105,12 +105,9 @@ def forward(
             raise InvalidInputError(
                 f"{url} names no target: append its name (http://HOST:PORT/NAME), or add --key COLUMN"
             )
-        kept = (
-            None
-            if checkpoint is None
-            else stack.enter_context(contextlib.closing(Checkpoint(checkpoint)))
-        )
-        if kept is not None:
+        kept = None
+        if checkpoint is not None:
+            kept = stack.enter_context(contextlib.closing(Store(checkpoint)))
             kept.keep_options(stream.shaping())
         credentials = read_credentials("output", [quarantine], stream.credentials)
         (aside,) = open_sinks([quarantine], kept, credentials)
@@ -124,7 +121,7 @@ def forward(
             name,
             keyed=stream.key is not None,
             columns=columns or rows.wanted,
-            checkpoint=kept,
+            store=kept,
             read_size=batch_size if stream.key is None else max(batch_size, LARGEST_BATCH),
             timeout=stream.timeout,
             stop=stop,

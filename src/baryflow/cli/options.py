@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-import hashlib
 import logging
 import os
 import stat
@@ -22,10 +21,10 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
-from baryflow.runtime.outbox import Outbox, Outboxes, SinkSender
+from baryflow.runtime.outbox import Outbox, Sender, SinkSender
 from baryflow.streams import Credentials, Sink, Source, open_sink, open_source, read_credentials
 from baryflow.streams.sampling.clock import parse_duration
-from baryflow.streams.sinks import parse_size
+from baryflow.streams.sinks import find_last_line, parse_size
 from baryflow.streams.urls import is_url
 from baryflow.streams.webhook import Webhook
 
@@ -374,22 +373,20 @@ class AlarmOptions:
             log.warning("%s", warning)
         return found
 
-    def open(self, folder: Path | None, credentials: Mapping[str, Credentials]) -> Sink | None:
-        """Open the outputs with the credentials of each; what is not sent yet is kept in the folder."""
-        found: list[Outbox] = []
+    def open(self, credentials: Mapping[str, Credentials]) -> Outbox | None:
+        """Open the outputs with the credentials of each."""
+        found: list[Sender] = []
         try:
             for name in self.alarms:
                 open_alarms = functools.partial(_open_alarms, name, credentials.get(name))
-                sender = SinkSender(name.partition("?")[0], open_alarms)
-                found.append(Outbox(sender, _outbox_file(folder, name)))
+                found.append(SinkSender(name.partition("?")[0], open_alarms))
             if self.alarm_webhook is not None:
-                webhook = Webhook(self.alarm_webhook, self._secret())
-                found.append(Outbox(webhook, _outbox_file(folder, self.alarm_webhook)))
+                found.append(Webhook(self.alarm_webhook, self._secret()))
         except BaseException:
-            for outbox in found:
-                outbox.close(finished=False)
+            for sender in found:
+                sender.close()
             raise
-        return Outboxes(found) if found else None
+        return Outbox(found) if found else None
 
     def _secret(self) -> str:
         secret = os.environ.get("BARYFLOW_WEBHOOK_SECRET", "")
@@ -407,12 +404,10 @@ def _open_alarms(name: str, credentials: Credentials | None) -> Sink:
     if not is_url(name) and Path(name).suffix.lower() not in (".ndjson", ".jsonl"):
         raise InvalidInputError(f"--alarms is a .ndjson file or a URL, got {name}")
     resume = not is_url(name) and Path(name).exists()
-    return open_sink(name, resume=resume, credentials=credentials)
-
-
-def _outbox_file(folder: Path | None, name: str) -> Path | None:
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return None if folder is None else folder / f"outbox-{digest}.ndjson"
+    sink = open_sink(name, resume=resume, credentials=credentials)
+    if resume and (end := find_last_line(Path(name))) < sink.position:
+        sink.truncate(end)
+    return sink
 
 
 alarm_options = collect(

@@ -29,9 +29,9 @@ from baryflow.cli.options import (
 from baryflow.estimators._input import InOrder
 from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
-from baryflow.runtime import Checkpoint, Event, Outputs, PartitionRunner, Runner, SessionConfig, Totals
-from baryflow.runtime.checkpoint import is_checkpoint_file
+from baryflow.runtime import Event, Outputs, PartitionRunner, Runner, SessionConfig, Store, Totals
 from baryflow.runtime.session import FirstRows
+from baryflow.runtime.store import is_checkpoint_file
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
 from baryflow.streams.label_records import CommandFormat, LabelFormat, parse_time
 from baryflow.streams.labels import LabelledSource, open_labels
@@ -184,7 +184,7 @@ def run(
         if rotate is not None:
             _protect_from_rotation(outputs[:3], [*inputs, *outputs])
         if checkpoint is not None:
-            _protect_checkpoint(Path(checkpoint), inputs, save_to)
+            _protect_checkpoint(Path(checkpoint), inputs)
         fitted, columns = options.load_model(model, {"time": stream.time, "key": stream.key})
         first = _read_first_rows(fitted, baseline_rows, normal_until, normal_class, stream)
         if baseline is not None:
@@ -315,13 +315,10 @@ def _protect_from_rotation(outputs: Sequence[str | None], files: Sequence[Any]) 
                 )
 
 
-def _protect_checkpoint(checkpoint: Path, inputs: Sequence[Any], save_to: str | None) -> None:
-    """Refuse inputs that are files of the checkpoint, and a saved model that would be one."""
+def _protect_checkpoint(checkpoint: Path, inputs: Sequence[Any]) -> None:
+    """Refuse inputs that are files of the checkpoint."""
     if checkpoint.is_dir():
         protect_inputs(inputs, [path for path in checkpoint.iterdir() if is_checkpoint_file(path)])
-    path = Path(save_to or "")
-    if path.resolve().parent == checkpoint.resolve() and is_checkpoint_file(path):
-        raise InvalidInputError(f"{save_to} is a file of the checkpoint: name another file")
 
 
 def _find_normal(fitted: Any, name: str | None) -> Any:
@@ -420,10 +417,10 @@ class StreamRun:
                 self.totals = partitions.run(self.stop)
                 return balance(self.totals, windows)
             runner = self.open_runner("", stack)
-            if resumes_pipe and runner.checkpoint is not None and not runner.checkpoint.is_new:
+            if resumes_pipe and runner.store is not None and not runner.store.is_new:
                 log.info("resuming: standard input must begin after the last row that was read")
             self.totals = runner.run(self.stop)
-        except StoppedError as error:  # no snapshot: the last batch is in the journal
+        except StoppedError as error:  # no commit: the last batch is in the journal
             if self.checkpoint:
                 return f"{error}: nothing is lost, run the same command again to resume"
             return f"{error}: the last records may be lost"
@@ -440,28 +437,22 @@ class StreamRun:
 
     def open_runner(self, partition: str, stack: contextlib.ExitStack) -> Runner:
         """Open a runner, closed by `stack`; a partition of a shared input has its own files."""
-        checkpoint = None
+        store = None
         if self.checkpoint is not None:
             # The process that had the partition before may need a moment to release it.
-            checkpoint = Checkpoint(
-                Path(self.checkpoint) / partition, patience=_PATIENCE if partition else 0.0
-            )
-            stack.callback(checkpoint.close)
-            checkpoint.keep_options(self.shaping)
+            store = Store(Path(self.checkpoint) / partition, _PATIENCE if partition else 0.0)
+            stack.callback(store.close)
+            store.keep_options(self.shaping)
         names = self.names
-        if partition and checkpoint is not None:
+        if partition and store is not None:
             names = tuple(name if name is None else _for_partition(name, partition) for name in names)
-        alarms = None
-        if self.alarm is not None:
-            folder = None if checkpoint is None else checkpoint.folder
-            alarms = self.alarm.open(folder, self.credentials)
+        alarms = None if self.alarm is None else self.alarm.open(self.credentials)
         try:
-            outputs = Outputs(*open_sinks(names, checkpoint, self.credentials, self.rotate))
+            outputs = Outputs(*open_sinks(names, store, self.credentials, self.rotate))
         except BaseException:
             if alarms is not None:
                 alarms.close(finished=False)
             raise
-        outputs.alarms = alarms
         for end in (self.rows, *outputs.named().values()):
             end.stop_when(self.stop)
         runner = Runner(
@@ -470,10 +461,11 @@ class StreamRun:
             outputs,
             read_size=self.read_size,
             timeout=self.timeout,
-            checkpoint=checkpoint,
+            store=store,
             listen=self.report,
             in_memory=self.in_memory,
             keyed=self.keyed,
+            alarms=alarms,
         )
         stack.callback(runner.close)
         stack.enter_context(self.metrics.count(partition, runner))
@@ -484,6 +476,8 @@ class StreamRun:
                 # An earlier error matters more than one on closing.
                 with contextlib.nullcontext() if finished else contextlib.suppress(OSError):
                     sink.close(finished=finished)
+            if alarms is not None:
+                alarms.close(finished=finished)
 
         stack.push(close_outputs)
         return runner
@@ -548,7 +542,7 @@ def check_shared(names: Sequence[str | None], checkpoint: str | None) -> None:
 
 def open_sinks(
     names: Sequence[str | None],
-    checkpoint: Checkpoint | None,
+    store: Store | None,
     credentials: Mapping[str, Credentials],
     rotate: int | None = None,
 ) -> list[Any]:
@@ -556,13 +550,16 @@ def open_sinks(
     given = [name for name in names if name is not None]
     if len(set(given)) < len(given):
         raise InvalidInputError("give predictions, events and quarantine a file each")
-    if checkpoint is not None and "-" in given:
+    if store is not None and "-" in given:
         raise InvalidInputError(
             "standard output cannot be resumed: with --checkpoint, write to a file (-o FILE)"
         )
     if len(names) > 1 and str(names[1]).lower().endswith(".csv"):
         raise InvalidInputError("events differ in their fields and do not fit CSV: use a .ndjson file")
-    resume = checkpoint is not None and not checkpoint.is_new
+    resume = store is not None and not store.is_new
+    for file in local_files(given) if store is not None and store.is_new else ():
+        if Path(file).is_file() and Path(file).stat().st_size:
+            log.warning("%s is overwritten: the checkpoint is new, nothing can be resumed", file)
     sinks: list[Any] = []
     for name in names:
         is_file = name is not None and name != "-" and not is_url(name)

@@ -81,7 +81,7 @@ log = logging.getLogger("baryflow.cli.serve")
     type=click.IntRange(1),
     default=1024,
     metavar="BATCHES",
-    help="Batches between two snapshots; after a kill, at most this many are replayed.",
+    help="Batches in the journal after which targets are committed; bounds the replay after a kill.",
 )
 @click.option(
     "--max-targets",
@@ -169,11 +169,9 @@ def serve(
             alarms=alarms,
             workers=workers or service.usable_cores(),
         )
-        # Not before: now no other process uses the folder.
-        folder = None if checkpoint is None else Path(checkpoint)
-        app.state.service.alarm_output = alarm.open(
-            folder, read_credentials("alarms", alarm.alarms, credentials)
-        )
+        # Not before: now no other process uses the folder, and workers have been forked.
+        outputs = alarm.open(read_credentials("alarms", alarm.alarms, credentials))
+        app.state.service.targets.outbox = outputs
         if checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")
         # One thread multiplies matrices of this size faster than two.

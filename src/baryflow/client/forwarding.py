@@ -16,13 +16,14 @@ from urllib.parse import unquote, urlsplit
 
 from baryflow.client.client import Client
 from baryflow.exceptions import InvalidInputError, RefusedError, StoppedError
-from baryflow.runtime import Checkpoint, DurableLoop, Rows, Snapshot
-from baryflow.runtime.durable import attempt
+from baryflow.runtime import Loop, Rows, Store
+from baryflow.runtime.loop import attempt
 from baryflow.runtime.session import by_key, rows_of
+from baryflow.runtime.store import Entry
 from baryflow.streams import Batch, Rejected, Sink, Source
 from baryflow.validation import TARGET_NAME, is_target_name
 
-#: Requests to one target between two snapshots, which may be sent again after a kill; the service
+#: Requests to one target between two commits, which may be sent again after a kill; the service
 #: remembers the ids of more.
 EVERY = 32
 #: Statuses that concern the rows themselves and would be the same next time: not JSON, too large, or
@@ -100,7 +101,7 @@ def forward(
     *,
     keyed: bool = False,
     columns: Sequence[str] | None = None,
-    checkpoint: Checkpoint | None = None,
+    store: Store | None = None,
     read_size: int = 256,
     timeout: float | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -123,8 +124,8 @@ def forward(
     columns : sequence of str, optional
         Names of the source's columns, which are matched with those of the service's model; without them
         they must be in the same order.
-    checkpoint : Checkpoint, optional
-        A new folder, or the one of an earlier call.
+    store : Store, optional
+        A new one, or the one of an earlier call.
     read_size : int
         Rows of a request, at most.
     timeout : float, optional
@@ -147,12 +148,13 @@ def forward(
         If there is neither a name nor a key, or the service refuses more than single rows, for instance
         because its model has other columns or it has no room for another target.
     UnreachableError
-        If the service does not answer for long; with a checkpoint the same call resumes.
+        If the service does not answer for long; with a store the same call resumes.
     """
     if not (name or keyed):
         raise InvalidInputError("expected the name of a target, or rows with keys (keyed=True)")
     forwarder = _Forwarder(client, name, columns, listen, quarantine)
-    loop = DurableLoop(forwarder, checkpoint)
+    kept = Store(None) if store is None else store
+    loop = Loop(forwarder, kept, {} if quarantine is None else {"quarantine": quarantine})
     try:
         loop.recover()
         if forwarder.cursor is not None:
@@ -162,16 +164,19 @@ def forward(
             stop,
             read_size=read_size,
             timeout=timeout,
-            is_snapshot_due=lambda: forwarder.requests >= EVERY,
+            is_commit_due=lambda: forwarder.requests >= EVERY,
         )
-        loop.save()
-    except StoppedError:  # no snapshot: the batch is in the journal and will be sent again
+        loop.commit()
+    except StoppedError:  # no commit: the batch is in the journal and will be sent again
         forwarder.counts.stopped = True
+    finally:
+        if store is None:
+            kept.close()
     return forwarder.counts
 
 
 class _Forwarder:
-    """The application of the durable loop: sends batches."""
+    """The application of the loop: sends batches."""
 
     owner = "forward"
 
@@ -185,13 +190,14 @@ class _Forwarder:
     ) -> None:
         self.counts = Forwarded()
         self.cursor: dict[str, Any] | None = None
-        self.requests = 0  # to any one target since the last snapshot, at most
+        self.requests = 0  # to any one target since the last commit, at most
         self._client, self._name, self._listen, self._quarantine = client, name, listen, quarantine
         self._options = {} if columns is None else {"columns": list(columns)}
         self._id = uuid.uuid4().int % 2**52  # kept across restarts
 
-    def apply(self, batch: Batch) -> _Sent:
+    def apply(self, entry: Entry) -> _Sent:
         """Send a batch; its id is the same after a restart."""
+        batch = entry.batch
         batch_id = f"{self._id:x}-{self.counts.batches}"
         answers: list[dict[str, Any]] = []
         refused: list[Rejected] = []
@@ -205,13 +211,13 @@ class _Forwarder:
         self.requests += most
         return refused, answers
 
-    def quarantine(self, batch: Batch, reason: str) -> _Sent:
+    def quarantine(self, entry: Entry, reason: str) -> _Sent:
         """Quarantine all rows of a batch."""
-        return rows_of(batch).reject(reason), []
+        return rows_of(entry.batch).reject(reason), []
 
-    def finish(self, batch: Batch, result: _Sent) -> None:
+    def finish(self, entry: Entry, result: _Sent) -> None:
         """Count a batch, and write its quarantined rows."""
-        refused, answers = result
+        (refused, answers), batch = result, entry.batch
         counts = self.counts
         counts.repeated += sum(bool(answer["repeated"]) for answer in answers)
         counts.batches += 1
@@ -259,23 +265,19 @@ class _Forwarder:
             return [row for some in found for row in some]
         return []
 
-    def snapshot(self) -> Snapshot:
-        """Return the present state; quarantined rows are on disk."""
+    def state(self) -> dict[str, Any]:
+        """Return cursor, counts, and what ids of batches begin with."""
         self.requests = 0
-        outputs = {}
-        if self._quarantine is not None:
-            self._quarantine.flush()
-            outputs["quarantine"] = self._quarantine.position
         counts = asdict(self.counts)
         del counts["stopped"]
-        return Snapshot(self.owner, {}, self.cursor, counts, outputs, {"id": self._id})
+        return {"cursor": self.cursor, "counts": counts, "id": self._id}
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Return to the state of a snapshot."""
-        self._id = snapshot.metadata["id"]
-        self.counts, self.cursor = Forwarded(**snapshot.counts), snapshot.cursor
-        if self._quarantine is not None:
-            self._quarantine.truncate(snapshot.outputs.get("quarantine", 0))
+    def restore(self, state: dict[str, Any]) -> None:
+        """Return to a state."""
+        self._id, self.cursor = state["id"], state["cursor"]
+        self.counts = Forwarded(**state["counts"])
 
-    def discard(self, kept: list[Snapshot]) -> None:
-        """Do nothing: there are no files beside the snapshots."""
+    def is_applied(self, entry: Entry) -> bool:
+        """Return False: a commit contains all batches before it."""
+        del entry
+        return False

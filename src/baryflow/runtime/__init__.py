@@ -1,27 +1,24 @@
 """Follow targets durably: a source of rows, a model, predictions and events; no row lost or used twice.
 
 :class:`Runner` reads batches from a source, predicts each row before it learns from it, and writes the
-results. With a :class:`Checkpoint` every batch is on disk before it is processed, and a killed run
-resumes as if it had never been interrupted (:class:`DurableLoop`). Each target of a stream has a
-:class:`Session` of its own; a :class:`SessionStore` keeps them.
+results. With a :class:`Store` every batch is on disk before it is processed, and a killed run
+resumes as if it had never been interrupted (:class:`Loop`). Each target of a stream has a
+:class:`Session` of its own; :class:`Sessions` keeps them.
 """
 
-from baryflow.runtime.checkpoint import Checkpoint, Snapshot
-from baryflow.runtime.durable import DurableLoop
 from baryflow.runtime.events import Event
-from baryflow.runtime.journal import Journal
+from baryflow.runtime.loop import Loop
 from baryflow.runtime.partitions import PartitionRunner
 from baryflow.runtime.runner import Outputs, Runner, Totals
 from baryflow.runtime.session import Result, Rows, Session, SessionConfig
-from baryflow.runtime.store import SessionStore
+from baryflow.runtime.sessions import Sessions
+from baryflow.runtime.store import Store
 from baryflow.streams import Label
 
 __all__ = [
-    "Checkpoint",
-    "DurableLoop",
     "Event",
-    "Journal",
     "Label",
+    "Loop",
     "Outputs",
     "PartitionRunner",
     "Result",
@@ -29,7 +26,7 @@ __all__ = [
     "Runner",
     "Session",
     "SessionConfig",
-    "SessionStore",
-    "Snapshot",
+    "Sessions",
+    "Store",
     "Totals",
 ]

@@ -1,33 +1,34 @@
-"""Records for receivers that may be away: kept on disk, sent in the background, retried with backoff."""
+"""Messages to receivers that may be away: sent in the background, retried with backoff.
+
+The store keeps them (:meth:`~baryflow.runtime.loop.Loop.post`) until all receivers have them. So every
+message is sent at least once, and again only if the process is killed between sending it and noting
+that it was sent.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
 import random
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from baryflow import container
 from baryflow.exceptions import RefusedError
 from baryflow.runtime.session import describe_error
+from baryflow.runtime.store import Message
 from baryflow.streams import Sink
-from baryflow.streams.base import MessageSink
-from baryflow.streams.sinks import encode_record
 
 _log = logging.getLogger("baryflow.runtime")
-#: Records that wait, at most; with more, the oldest are dropped.
+#: Messages that wait for a receiver, at most; with more, the oldest are dropped.
 MOST = 10_000
 #: The first and the longest pause between two attempts, in seconds.
 PAUSES = (1.0, 60.0)
 #: Seconds for which the last records are sent when the process ends.
 _GRACE = 5.0
+#: Called with a message, the receivers that have it, and whether these are all; from any thread.
+Note = Callable[[Message, set[str], bool], None]
 
 
 class Sender(Protocol):
@@ -60,6 +61,7 @@ class SinkSender:
     def __init__(self, name: str, open_sink: Callable[[], Sink]) -> None:
         self.name, self._open = name, open_sink
         self._sink: Sink | None = open_sink()
+        self._position = self._sink.position
         self._stop: Callable[[], bool] = lambda: False
 
     def stop_when(self, stop: Callable[[], bool]) -> None:
@@ -74,9 +76,12 @@ class SinkSender:
         if self._sink is None:
             self._sink = self._open()
             self.stop_when(self._stop)
+            if self._sink.position > self._position:  # a full disk has left a part of a record
+                self._sink.truncate(self._position)
         try:
             self._sink.write([record])
             self._sink.flush()
+            self._position = self._sink.position
         except Exception:
             self.close(finished=False)
             raise
@@ -91,106 +96,39 @@ class SinkSender:
                 _log.warning("%s: %s", self.name, describe_error(error))
 
 
-class Outbox(MessageSink):
-    """A sink that never waits: a thread sends its records in order, and again until they arrive.
+class _Lane:
+    """A thread that sends messages to one receiver in order, and again until they arrive."""
 
-    Every record is sent at least once. One that is written again, because a killed process replays its
-    journal, is recognised by its content.
-
-    Parameters
-    ----------
-    sender : Sender
-    path : path, optional
-        File of what is not sent yet; without it, records do not survive the process.
-    most : int, optional
-        Records that wait, at most.
-    pauses : (float, float), optional
-        The first and the longest pause between two attempts, in seconds.
-    """
-
-    def __init__(
-        self,
-        sender: Sender,
-        path: str | os.PathLike[str] | None = None,
-        most: int = MOST,
-        pauses: tuple[float, float] = PAUSES,
-    ) -> None:
-        self._sender, self._most, self._pauses = sender, most, pauses
+    def __init__(self, sender: Sender, most: int, pauses: tuple[float, float]) -> None:
+        self.sender, self._most, self._pauses = sender, most, pauses
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._known: OrderedDict[str, None] = OrderedDict()  # ids of the last records, also of sent ones
+        self._waiting: deque[tuple[Message, Callable[[], None]]] = deque()
         self._ending = self._closing = False
         sender.stop_when(lambda: self._ending)
-        self._path = None if path is None else Path(path)
-        self._n_lines = 0
-        self._unwritten = b""  # lines, or the rest of one: the disk may be full
-        if self._path is not None and self._path.exists():
-            self._read(self._path)
-        self._file = None if self._path is None else self._path.open("ab", buffering=0)
         self._thread = threading.Thread(target=self._run, name="baryflow-outbox", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def write(self, records: list[dict[str, Any]]) -> None:
-        """Queue records, unless they are known.
-
-        Parameters
-        ----------
-        records : list of dict
-
-        Raises
-        ------
-        OSError
-            If they cannot be written to disk. They are sent all the same, but do not survive the
-            process; write them again to try again.
-        """
+    def add(self, message: Message, done: Callable[[], None]) -> None:
+        """Queue a message; `done` is called when it has arrived, or was refused or dropped."""
+        dropped = None
         with self._changed:
-            for record in records:
-                plain = json.loads(encode_record(record))
-                content = json.dumps(plain, sort_keys=True).encode()  # whatever the order of its fields
-                name = hashlib.sha256(content).hexdigest()[:32]
-                if name in self._known:
-                    continue
-                self._add(name, plain)
-                self._append({"id": name, "record": plain})
-            self.position += len(records)
+            self._waiting.append((message, done))
+            if len(self._waiting) > self._most:
+                dropped = self._waiting.popleft()
             self._changed.notify_all()
-            self._write_lines()
+        if dropped is not None:
+            _log.error("%s: %d messages wait; the oldest is dropped", self.sender.name, self._most)
+            dropped[1]()
 
-    def _add(self, name: str, record: dict[str, Any]) -> None:
-        self._waiting[name] = record
-        self._known[name] = None
-        while len(self._waiting) > self._most:
-            old, _ = self._waiting.popitem(last=False)
-            self._append({"done": old})
-            _log.error("%s: %d messages wait; the oldest is dropped", self._sender.name, self._most)
-        while len(self._known) > 2 * self._most:
-            self._known.popitem(last=False)
-
-    def flush(self) -> None:
-        """Return when all records are on disk, from where they are sent."""
-        with self._changed:
-            if self._file is None:
-                return
-            self._write_lines()
-            copy = os.dup(self._file.fileno())
-        try:
-            os.fsync(copy)  # without the lock: others may write
-        finally:
-            os.close(copy)
-
-    def close(self, finished: bool = True) -> None:
-        """Send what can be sent within a few seconds, and stop.
-
-        Parameters
-        ----------
-        finished : bool, default=True
-            If not, do not wait.
-        """
-        until = time.monotonic() + (_GRACE if finished else 0.0)
+    def end(self) -> None:
+        """Ask the sender not to wait long."""
         self._ending = True
+
+    def close(self, until: float) -> None:
+        """Send what can be sent until a time, and stop."""
         with self._changed:
             while self._waiting and (left := until - time.monotonic()) > 0.0:
                 self._changed.wait(left)
@@ -198,67 +136,7 @@ class Outbox(MessageSink):
             self._changed.notify_all()
         self._thread.join(2.0 * _GRACE)  # a sender that waits gives up after its own grace period
         if self._waiting:
-            rest = "the next process sends them" if self._path is not None else "they are lost"
-            _log.warning("%s: %d messages are not sent; %s", self._sender.name, len(self._waiting), rest)
-        with self._changed:
-            if self._file is not None:
-                self._try_to_write()
-                self._file.close()
-                self._file = None
-
-    # -- the file --------------------------------------------------------------------------------
-
-    def _read(self, path: Path) -> None:
-        """Read what an earlier process has left."""
-        for line in path.read_bytes().splitlines():
-            self._n_lines += 1
-            try:
-                found = json.loads(line)
-                if "done" in found:
-                    self._waiting.pop(found["done"], None)
-                else:
-                    self._waiting[found["id"]] = found["record"]
-                    self._known[found["id"]] = None
-            except (ValueError, TypeError, KeyError):  # a kill has cut it off
-                continue
-        # The leading newline ends a line that a kill has cut off.
-        with path.open("ab") as file:
-            file.write(b"\n")
-
-    def _append(self, content: dict[str, Any]) -> None:
-        """Add a line that is to be written; the lock is held."""
-        if self._file is None:
-            return
-        self._unwritten += encode_record(content).encode()
-        self._n_lines += 1
-
-    def _write_lines(self) -> None:
-        """Write all lines, or raise OSError; the lock is held."""
-        if self._file is None or self._path is None:
-            return
-        if self._n_lines > 8 * self._most:  # half of them at most are needed
-            self._compact(self._path)
-            self._unwritten = b""
-            self._file.close()
-            self._file = self._path.open("ab", buffering=0)
-        while self._unwritten:
-            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
-
-    def _try_to_write(self) -> None:
-        try:
-            self._write_lines()
-        except OSError as error:
-            _log.error("cannot write %s: %s; messages may be sent again", self._path, error)
-
-    def _compact(self, path: Path) -> None:
-        """Write the file again, without records that were sent; their ids are kept."""
-        lines = [{"id": name, "record": self._waiting.get(name, {})} for name in self._known] + [
-            {"done": name} for name in self._known if name not in self._waiting
-        ]
-        container.write_bytes(path, "".join(map(encode_record, lines)).encode())
-        self._n_lines = len(lines)
-
-    # -- the thread ------------------------------------------------------------------------------
+            _log.warning("%s: %d messages are not sent", self.sender.name, len(self._waiting))
 
     def _run(self) -> None:
         pause = self._pauses[0]
@@ -268,13 +146,9 @@ class Outbox(MessageSink):
                     self._changed.wait()
                 if self._closing:
                     break
-                name, record = next(iter(self._waiting.items()))
+                first = message, done = self._waiting[0]
             try:
-                self.flush()  # before anything is sent that might be forgotten
-            except OSError as error:  # better sent twice than not at all
-                _log.error("cannot write %s: %s; messages may be sent again", self._path, error)
-            try:
-                self._sender.send(name, record)
+                self.sender.send(message.name, message.record)
             except RefusedError as error:
                 _log.error("%s: the message is dropped", error)
             except Exception as error:
@@ -286,51 +160,78 @@ class Outbox(MessageSink):
                 continue
             pause = self._pauses[0]
             with self._changed:
-                if self._waiting.pop(name, None) is not None:
-                    self._append({"done": name})
-                self._try_to_write()
-                self._changed.notify_all()
-        self._sender.close()
+                is_first = bool(self._waiting) and self._waiting[0] is first
+                if is_first:  # otherwise it was dropped meanwhile
+                    self._waiting.popleft()
+                    self._changed.notify_all()
+            if is_first:
+                done()
+        self.sender.close()
 
 
-class Outboxes(Sink):
-    """Several outboxes as one sink.
+class Outbox:
+    """Sends messages and never waits: each receiver has a thread.
 
     Parameters
     ----------
-    sinks : sequence of Sink
+    senders : sequence of Sender
+    most : int, optional
+        Messages that wait for a receiver, at most.
+    pauses : (float, float), optional
+        The first and the longest pause between two attempts, in seconds.
     """
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = list(sinks)
+    def __init__(
+        self, senders: Sequence[Sender], most: int = MOST, pauses: tuple[float, float] = PAUSES
+    ) -> None:
+        self._lanes = [_Lane(sender, most, pauses) for sender in senders]
 
-    @property
-    def position(self) -> int:
-        """Records written."""
-        return max((sink.position for sink in self._sinks), default=0)
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes))
 
-    def write(self, records: list[dict[str, Any]]) -> None:
-        """Write records to all; raise OSError if one of them cannot write."""
-        errors = []
-        for sink in self._sinks:
-            try:
-                sink.write(records)
-            except OSError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+    def send(self, messages: Iterable[Message], note: Note) -> None:
+        """Queue messages for the receivers that do not have them.
 
-    def truncate(self, position: int) -> None:
-        """Reset the counts."""
-        for sink in self._sinks:
-            sink.truncate(position)
-
-    def flush(self) -> None:
-        """Flush all."""
-        for sink in self._sinks:
-            sink.flush()
+        Parameters
+        ----------
+        messages : iterable of Message
+        note : callable
+            Called when a receiver has a message.
+        """
+        for message in messages:
+            receivers = {lane.sender.name for lane in self._lanes}
+            received = message.received & receivers
+            if received == receivers:
+                note(message, received, True)
+            for lane in self._lanes:
+                if lane.sender.name not in received:
+                    lane.add(message, _Receipt(message, lane.sender.name, received, receivers, note))
 
     def close(self, finished: bool = True) -> None:
-        """Close all."""
-        for sink in self._sinks:
-            sink.close(finished)
+        """Send what can be sent within a few seconds, and stop; the next process sends the rest.
+
+        Parameters
+        ----------
+        finished : bool, default=True
+            If not, do not wait.
+        """
+        until = time.monotonic() + (_GRACE if finished else 0.0)
+        for lane in self._lanes:
+            lane.end()
+        for lane in self._lanes:
+            lane.close(until)
+
+
+class _Receipt:
+    """Notes that a receiver has a message; all receipts of a message share what they know."""
+
+    def __init__(
+        self, message: Message, name: str, received: set[str], receivers: set[str], note: Note
+    ) -> None:
+        self._message, self._name, self._note = message, name, note
+        self._received, self._receivers = received, receivers
+
+    def __call__(self) -> None:
+        self._received.add(self._name)
+        known = set(self._received)
+        self._note(self._message, known, known >= self._receivers)

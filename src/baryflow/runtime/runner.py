@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from baryflow.runtime.checkpoint import Checkpoint, Snapshot
-from baryflow.runtime.durable import DurableLoop, attempt, resume_config
 from baryflow.runtime.events import Event
 from baryflow.runtime.labels import MOST, ExpectedLabels, from_plain, to_plain
+from baryflow.runtime.loop import Loop, attempt, resume_config
+from baryflow.runtime.outbox import Outbox
 from baryflow.runtime.session import (
     Result,
     Rows,
@@ -20,7 +20,8 @@ from baryflow.runtime.session import (
     labels_by_key,
     rows_of,
 )
-from baryflow.runtime.store import SessionStore
+from baryflow.runtime.sessions import Sessions
+from baryflow.runtime.store import Entry, Store
 from baryflow.streams import Batch, Label, Rejected, Sink, Source
 from baryflow.streams.base import AlarmCommand
 from baryflow.streams.labels import LabelledSource
@@ -28,7 +29,7 @@ from baryflow.validation import count_of
 
 #: Labels without a row that a message lists, at most.
 _LISTED = 5
-#: Batches between two snapshots.
+#: Batches between two commits.
 EVERY = 64
 
 
@@ -44,14 +45,11 @@ class Outputs:
         A record for every event.
     quarantine : Sink
         A record for every row that could not be used.
-    alarms : Sink
-        A record for every event of an alarm. After a kill some may be written again, unchanged.
     """
 
     predictions: Sink | None = None
     events: Sink | None = None
     quarantine: Sink | None = None
-    alarms: Sink | None = None
 
     def named(self) -> dict[str, Sink]:
         """Return the sinks that are given, by name."""
@@ -93,22 +91,24 @@ class Runner:
         Rows to read at a time, at most; default: the batch size.
     timeout : float, optional
         Seconds after its first row after which an incomplete batch is processed.
-    checkpoint : Checkpoint, optional
+    store : Store, optional
         Without it nothing survives the process.
     every : int
-        Batches between two snapshots.
+        Batches between two commits.
     listen : callable, optional
         Called with every :class:`Event`.
     in_memory : int, optional
         Targets in memory, at most; default: as many as fit into half a gigabyte.
     keyed : bool
         Write a key into every record, even if it is empty: all rows of a table have the same columns.
+    alarms : Outbox, optional
+        Sends a record for every event of an alarm. After a kill some may be sent again, unchanged.
 
     Attributes
     ----------
     totals : Totals
-    store : SessionStore
-        The sessions; a stream without keys is the target ``""``.
+    sessions : Sessions
+        A stream without keys is the target ``""``.
     """
 
     config: SessionConfig
@@ -116,32 +116,35 @@ class Runner:
     outputs: Outputs = field(default_factory=Outputs)
     read_size: int | None = None
     timeout: float | None = None
-    checkpoint: Checkpoint | None = None
+    store: Store | None = None
     every: int = EVERY
     listen: Callable[[Event], None] | None = None
     in_memory: int | None = None
     keyed: bool = False
+    alarms: Outbox | None = None
     totals: Totals = field(default_factory=Totals, init=False)
-    store: SessionStore = field(init=False)
+    sessions: Sessions = field(init=False)
     owner: str = field(default="run", init=False)
     _expected: ExpectedLabels = field(default_factory=ExpectedLabels, init=False)
-    _loop: DurableLoop = field(init=False)
+    _loop: Loop = field(init=False)
     _cursor: dict[str, Any] | None = field(default=None, init=False)
-    _lengths: dict[str, int] = field(default_factory=dict, init=False)  # of outputs, in the snapshot
 
     def __post_init__(self) -> None:
-        self.store = SessionStore(self.config, most=self.in_memory)
-        self._loop = DurableLoop(self, self.checkpoint)
+        self._begin(Store(None) if self.store is None else self.store)
         if isinstance(self.source, LabelledSource):
             self.source.room = lambda: self._expected.room
+
+    def _begin(self, store: Store) -> None:
+        self.sessions = Sessions(self.config, store, self.in_memory)
+        self._loop = Loop(self, store, self.outputs.named(), self.sessions)
 
     @property
     def session(self) -> Session:
         """The session of a stream without keys."""
-        return self.store.look("")
+        return self.sessions.read("")
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Totals:
-        """Resume from the checkpoint, if there is one, and follow until the source ends.
+        """Resume from the store, if there is one, and follow until the source ends.
 
         Parameters
         ----------
@@ -155,7 +158,7 @@ class Runner:
         Raises
         ------
         OSError
-            If something cannot be written, for instance because the disk is full. With a checkpoint
+            If something cannot be written, for instance because the disk is full. With a store
             nothing is lost, and the same call resumes.
         """
         cursor = self.recover()
@@ -166,7 +169,7 @@ class Runner:
             stop,
             read_size=self.read_size or self.config.batch_size,
             timeout=self.timeout,
-            is_snapshot_due=self._is_snapshot_due,
+            is_commit_due=self._is_commit_due,
         )
         if ended:
             self._learn_rest()
@@ -177,31 +180,33 @@ class Runner:
     def handle(self, batch: Batch) -> None:
         """Process a batch of a source that is shared with other runners."""
         if batch:
-            self._loop.take(batch, self.source)
-            if self._is_snapshot_due():
-                self._loop.save()
+            self._loop.handle(Entry(batch), self.source)
+            if self._is_commit_due():
+                self._loop.commit()
 
     def save(self) -> None:
-        """Save a snapshot, if there is a checkpoint, and bring all outputs to disk."""
-        self._loop.save()
+        """Commit, if there is a store, and bring all outputs to disk."""
+        self._loop.commit()
         for sink in self.outputs.named().values():
             sink.flush()
 
     def close(self) -> None:
-        """Delete temporary files."""
-        self.store.close()
+        """Write what has become of alarms, and delete temporary files."""
+        self._loop.flush()
+        if self.store is None:
+            self._loop.store.close()
 
-    def _is_snapshot_due(self) -> bool:
+    def _is_commit_due(self) -> bool:
         return self.totals.batches % self.every == 0
 
     # -- one batch -------------------------------------------------------------------------------
 
-    def apply(self, batch: Batch) -> Result:
+    def apply(self, entry: Entry) -> Result:
         """Predict the rows of a batch, learn from them, then learn its labels."""
-        result, waiting = Result(), len(self._expected)
+        result, waiting, batch = Result(), len(self._expected), entry.batch
         for key, rows in by_key(batch):
             # Each target by itself: models of others have learned from their rows already.
-            session, labels = self.store[key], self._expected.take(key, rows)
+            session, labels = self.sessions.change(key), self._expected.take(key, rows)
             found = attempt(partial(session.take, rows, labels), partial(_reject, rows))
             result.add(self._of_target(key, found))
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
@@ -221,8 +226,8 @@ class Runner:
         refuse = partial(_refuse, labels, self.totals.position)
         if self.keyed and not key:
             return refuse("it has no key: rows have one")
-        if key in self.store:
-            session = self.store[key]
+        if key in self.sessions:
+            session = self.sessions.change(key)
             result = attempt(partial(session.label, labels, expecting=True), refuse)
         else:
             coming = [label for label in labels if self._may_come(label)]
@@ -240,8 +245,8 @@ class Runner:
 
     def _command(self, command: AlarmCommand) -> Result:
         """Carry out a command about an alarm of a target."""
-        if command.key in self.store or not (self.keyed or command.key):
-            return self.store[command.key].command([command])
+        if command.key in self.sessions or not (self.keyed or command.key):
+            return self.sessions.change(command.key).command([command])
         result = Result()
         reason = (
             f"no rows of {command.key!r} have come" if command.key else "it has no key: rows have one"
@@ -281,9 +286,9 @@ class Runner:
             result.events.append(Event("warning", self.totals.position, message, details))
         return result
 
-    def quarantine(self, batch: Batch, reason: str) -> Result:
+    def quarantine(self, entry: Entry, reason: str) -> Result:
         """Quarantine all rows of a batch, and refuse its labels and commands."""
-        position = self.totals.position
+        position, batch = self.totals.position, entry.batch
         result = _reject(rows_of(batch), reason).add(_refuse(batch.labels, position, reason))
         for command in batch.commands:
             result.refuse_command(command, reason, position)
@@ -292,9 +297,9 @@ class Runner:
     def _of_target(self, key: str, result: Result) -> Result:
         return result.of_target(key) if key or self.keyed else result
 
-    def finish(self, batch: Batch, result: Result) -> None:
+    def finish(self, entry: Entry, result: Result) -> None:
         """Count a batch, and write its result."""
-        totals = self.totals
+        totals, batch = self.totals, entry.batch
         for notice in batch.notices:
             self._emit(Event("warning", totals.position, notice))
         for row in batch.rejected:
@@ -309,16 +314,18 @@ class Runner:
         self._write(result)
         totals.batches += 1
         self._cursor = batch.cursor
-        if self.checkpoint is not None and self._is_snapshot_due():
+        self._send_alarms(entry, result)
+        if self.store is not None and self._is_commit_due():
             batches = count_of(totals.batches, "batch", "batches")
             message = f"{batches}, {count_of(totals.read, 'row')} on disk"
             self._emit(Event("checkpoint", totals.position, message, {"batches": totals.batches}))
 
     def _learn_rest(self) -> None:
         """Learn from incomplete batches at the end of the source."""
-        for key in self.store:
-            if len(self.store.look(key).waiting):
-                self._write(self._of_target(key, self.store[key].learn(self.totals.position)))
+        for key in self.sessions:
+            if len(self.sessions.read(key).waiting):
+                session = self.sessions.change(key)
+                self._write(self._of_target(key, session.learn(self.totals.position)))
 
     def _report_unused(self) -> None:
         """Say which labels found no row; they wait for more rows of a later run."""
@@ -357,55 +364,53 @@ class Runner:
     def _emit(self, event: Event) -> None:
         if self.outputs.events is not None:
             self.outputs.events.write([event.record()])
-        if self.outputs.alarms is not None and event.kind == "alarm":
-            self.outputs.alarms.write([event.record()])
         if self.listen is not None and not self._loop.replaying:
             self.listen(event)
+
+    def _send_alarms(self, entry: Entry, result: Result) -> None:
+        if self.alarms is not None:
+            events = [event.record() for event in result.events if event.kind == "alarm"]
+            self.alarms.send(self._loop.post(entry, "alarms", events), self._loop.note)
 
     # -- resuming --------------------------------------------------------------------------------
 
     def recover(self) -> dict[str, Any] | None:
-        """Resume from the checkpoint, if there is one.
+        """Resume from the store, if there is one.
 
         Returns
         -------
         dict or None
             The cursor at which the source resumes; None: its beginning.
         """
-        if self.checkpoint is None:
+        if self.store is None:
             return None
-        self.config, warning = resume_config(self.config, self.checkpoint)
+        self.config, warning = resume_config(self.config, self.store)
         if warning and self.listen is not None:  # not an output: those are as if never interrupted
             self.listen(Event("warning", self.totals.position, warning))
-        self.store = SessionStore(self.config, self.checkpoint.targets, self.in_memory)
+        self._begin(self.store)
+        if self.alarms is not None:
+            self.alarms.send(self._loop.unsent("alarms"), self._loop.note)
         self._loop.recover()
         return self._cursor
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Return to the state of a snapshot."""
-        self.store.resume(snapshot.targets)
-        self.totals = Totals(**snapshot.counts)
-        labels = map(from_plain, snapshot.metadata.get("labels", []))
-        self._expected = ExpectedLabels(labels, snapshot.metadata.get("labels_idle", 0))
-        self._cursor, self._lengths = snapshot.cursor, snapshot.outputs
-        for name, sink in self.outputs.named().items():
-            sink.truncate(snapshot.outputs.get(name, 0))
+    def state(self) -> dict[str, Any]:
+        """Return cursor, counts, and labels of rows that have not come yet."""
+        return {
+            "cursor": self._cursor,
+            "counts": asdict(self.totals),
+            "labels": [to_plain(label) for label in self._expected],
+            "labels_idle": self._expected.idle,
+        }
 
-    def snapshot(self) -> Snapshot:
-        """Return the present state; outputs and sessions are on disk."""
-        sinks = self.outputs.named()
-        for sink in sinks.values():
-            sink.flush()
-        # An output that is not given this time may be given again.
-        lengths = self._lengths | {name: sink.position for name, sink in sinks.items()}
-        labels = [to_plain(label) for label in self._expected]
-        metadata = {"labels": labels, "labels_idle": self._expected.idle}
-        counts = asdict(self.totals)
-        return Snapshot(self.owner, self.store.save(), self._cursor, counts, lengths, metadata)
+    def restore(self, state: dict[str, Any]) -> None:
+        """Return to a state."""
+        self._cursor, self.totals = state["cursor"], Totals(**state["counts"])
+        self._expected = ExpectedLabels(map(from_plain, state["labels"]), state["labels_idle"])
 
-    def discard(self, kept: list[Snapshot]) -> None:
-        """Delete files of sessions that are not needed any more."""
-        self.store.discard(kept)
+    def is_applied(self, entry: Entry) -> bool:
+        """Return False: a commit contains all batches before it."""
+        del entry
+        return False
 
 
 def _reject(rows: Rows, reason: str) -> Result:

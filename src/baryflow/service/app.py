@@ -22,14 +22,14 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import load
-from baryflow.runtime import Checkpoint, SessionConfig
+from baryflow.runtime import SessionConfig
+from baryflow.runtime.outbox import Outbox
 from baryflow.service.auth import AuthMiddleware, check_read_token
 from baryflow.service.errors import RequestError, reply, storage_error
 from baryflow.service.metrics import StateCollector
 from baryflow.service.parsing import Limits
 from baryflow.service.routes import open_routes, routes
 from baryflow.service.state import ServiceState
-from baryflow.streams import Sink
 
 _log = logging.getLogger("baryflow.service")
 
@@ -44,7 +44,7 @@ def create_app(
     batch_size: int = 32,
     drift: str = "report",
     alarms: AlarmConfig | None = None,
-    alarm_output: Sink | None = None,
+    alarm_output: Outbox | None = None,
     extra_routes: Sequence[BaseRoute] = (),
     workers: int = 1,
 ) -> Starlette:
@@ -69,8 +69,8 @@ def create_app(
         What to do when a target drifts; "off" does not look for drift.
     alarms : AlarmConfig, optional
         When predictions raise alarms; without it they raise none.
-    alarm_output : Sink, optional
-        Where events of alarms are written. It must not wait, and is closed with the service.
+    alarm_output : Outbox, optional
+        Sends events of alarms. It is closed with the service.
     extra_routes : sequence of routes
         Additional routes, matched before the service's own. They require the token, too.
     workers : int
@@ -90,14 +90,9 @@ def create_app(
     """
     check_read_token(token, read_token)
     fitted = _load(Path(model)) if isinstance(model, str | os.PathLike) else model
-    checkpoint = None if state_dir is None else Checkpoint(state_dir)
-    try:
-        config = SessionConfig(fitted, batch_size, drift, alarms)
-        state = ServiceState(config, checkpoint, limits or Limits(), alarm_output, workers)
-    except BaseException:
-        if checkpoint is not None:
-            checkpoint.close()
-        raise
+    folder = None if state_dir is None else Path(state_dir)
+    config = SessionConfig(fitted, batch_size, drift, alarms)
+    state = ServiceState(config, folder, limits or Limits(), alarm_output, workers)
     state.metrics.registry.register(StateCollector(state))
     without_token = open_routes()
     auth = Middleware(
@@ -150,8 +145,6 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         await asyncio.wait([start])
         state.hub.close()
         await state.targets.close()
-        if state.alarm_output is not None:
-            await asyncio.to_thread(state.alarm_output.close)
 
 
 async def _start(app: Starlette) -> None:

@@ -1,29 +1,33 @@
-"""Which worker has which target, and where in the state folder.
+"""Which worker has which target, and in which store of the checkpoint folder.
 
-With one worker the folder itself is its checkpoint. With several, worker *i* of *n* has the checkpoint
-``workers-n/i`` in it; the file ``workers`` holds *n*. Model and options are kept in the folder itself.
-If a service is started with another number of workers, all targets are first brought up to date and then
-shared out again: the new folders are complete before the number changes, and the old ones are deleted
-afterwards, so a kill at any moment loses nothing.
+With one worker the store is ``store.db``. With several, worker *i* of *n* has ``store-i-of-n.db``; the
+file ``workers`` holds *n*. The first store has the model and the options. If a service is started with
+another number of workers, all targets are first brought up to date and then shared out again: the new
+stores are complete before the number changes, and the old ones are deleted afterwards, so a kill at any
+moment loses nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import shutil
 import zlib
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from baryflow import container
 from baryflow.exceptions import FileFormatError
-from baryflow.runtime import Checkpoint, SessionConfig, Snapshot
-from baryflow.service.target_store import TargetStore
+from baryflow.runtime import SessionConfig, Store
+from baryflow.runtime.loop import resume_config
+from baryflow.runtime.store import NAME, is_checkpoint_file
+from baryflow.service.worker_targets import WorkerTargets
 
 _log = logging.getLogger("baryflow.service")
+#: Seconds to wait for workers of a service that was killed to end, before and after the first store
+#: could be opened.
+FIRST_PATIENCE, PATIENCE = 10.0, 60.0
+#: Targets that are copied in one transaction.
+_COPIED = 64
 
 
 def assign(name: str, n: int) -> int:
@@ -31,89 +35,99 @@ def assign(name: str, n: int) -> int:
     return zlib.crc32(name.encode()) % n
 
 
-def folders(folder: Path, n: int) -> list[Path]:
-    """Return the folder of each worker."""
-    return [folder] if n == 1 else [folder / f"workers-{n}" / str(number) for number in range(n)]
+def store_names(n: int) -> list[str]:
+    """Return the name of the store of each worker."""
+    return [NAME] if n == 1 else [f"store-{number}-of-{n}.db" for number in range(n)]
 
 
-def redistribute(
-    checkpoint: Checkpoint, config: SessionConfig, n: int, in_memory: int, patience: float
-) -> None:
-    """Share the targets of a state folder out among `n` workers, unless they are already.
+def prepare(folder: Path, config: SessionConfig, n: int, in_memory: int) -> SessionConfig:
+    """Prepare the stores of a folder for `n` workers.
 
     Parameters
     ----------
-    checkpoint : Checkpoint
-        Of the folder itself.
+    folder : path
+        Of the checkpoint; created if it does not exist.
     config : SessionConfig
     n : int
     in_memory : int
         Targets in memory, at most.
-    patience : float
-        Seconds to wait for workers of a service that was killed to end.
+
+    Returns
+    -------
+    SessionConfig
+        With the model that the checkpoint was made with.
 
     Raises
     ------
     BaryflowError
-        If a target cannot be read.
+        If another process uses the folder, it was made with other options, or it is damaged.
     """
-    folder = checkpoint.folder
+    folder.mkdir(parents=True, exist_ok=True)
     before = _read_number(folder)
+    for name in store_names(before) if before > 1 else ():
+        if not (folder / name).exists():
+            raise FileFormatError(f"cannot resume: {folder / name} does not exist; restore the folder")
+    patience = FIRST_PATIENCE if before > 1 else 0.0
+    with contextlib.closing(Store(folder, patience, store_names(before)[0])) as store:
+        config, warning = resume_config(config, store)
+        if warning:
+            _log.warning("%s", warning)
+        options = {"batch-size": config.batch_size, "drift": config.drift}
+        store.keep_options(options)
     _delete_others(folder, before)
-    if before == n:
-        return
-    found: dict[str, tuple[Path, Any]] = {}
-    alarms: list[Any] = []
-    for one in folders(folder, before):
-        with _opened(checkpoint, one, patience) as opened:
-            store = TargetStore(config, opened, in_memory, folder / "quarantine.ndjson")
-            store.recover()
-            snapshot = store.snapshot()
-            alarms += snapshot.alarms
-            for name, file in snapshot.targets.items():
-                found[name] = opened.targets / file, snapshot.metadata[name]
-    if found:
-        _log.info("sharing %d targets out among %d workers", len(found), n)
-    for number, one in enumerate(folders(folder, n)):
-        mine = {name: entry for name, entry in found.items() if assign(name, n) == number}
-        with _opened(checkpoint, one) as opened:
-            _fill(opened, mine, [one for one in alarms if assign(one[0], n) == number])
-    if n > 1:
-        container.sync(folder / f"workers-{n}")
-        container.sync(folder)
+    if before != n:
+        _redistribute(folder, config, before, n, in_memory)
+    return config
+
+
+def _redistribute(folder: Path, config: SessionConfig, before: int, n: int, in_memory: int) -> None:
+    """Share the targets of `before` workers out among `n`."""
+    with contextlib.ExitStack() as stack:
+        stores = [_open(stack, folder, name) for name in store_names(before)]
+        for number, store in enumerate(stores):
+            quarantine = folder / quarantine_name(number, before)
+            WorkerTargets(config, store, in_memory, quarantine).recover()
+        if n_targets := sum(len(store.sessions) for store in stores):
+            _log.info("sharing %d targets out among %d workers", n_targets, n)
+        seq = max(store.seq for store in stores)
+        for number, name in enumerate(store_names(n)):
+            with contextlib.ExitStack() as inner:
+                new = _open(inner, folder, name)
+                with new.transaction():
+                    new.seq = seq  # numbers and generations continue
+                    new.set("owner", WorkerTargets.owner)
+                    new.set("state", {})
+                    for one in ("model", "options") if number == 0 else ():
+                        new.set_bytes(one, stores[0].get_bytes(one) or b"")
+                for store in stores:
+                    _copy(store, new, number, n)
+    container.sync(folder)
     container.write_bytes(folder / "workers", str(n).encode())
     _delete_others(folder, n)
 
 
-@contextlib.contextmanager
-def _opened(checkpoint: Checkpoint, folder: Path, patience: float = 0.0) -> Iterator[Checkpoint]:
-    """Yield the checkpoint of a worker; it may be that of the service itself."""
-    if folder == checkpoint.folder:
-        yield checkpoint
-        return
-    with contextlib.closing(Checkpoint(folder, patience)) as opened:
-        yield opened
+def quarantine_name(number: int, n: int) -> str:
+    """Return the name of the file of quarantined rows of a worker."""
+    return "quarantine.ndjson" if n == 1 else f"quarantine-{number}.ndjson"
 
 
-def _fill(checkpoint: Checkpoint, targets: dict[str, tuple[Path, Any]], alarms: list[Any]) -> None:
-    """Save a first snapshot of targets whose files are elsewhere, and of alarms that may not be sent."""
-    checkpoint.targets.mkdir(exist_ok=True)
-    files = {}
-    for serial, (name, (path, _)) in enumerate(sorted(targets.items()), 1):
-        files[name] = f"{serial:012d}.bary"
-        _link(path, checkpoint.targets / files[name])
-    container.sync(checkpoint.targets)
-    summaries = {name: summary for name, (_, summary) in targets.items()}
-    checkpoint.save(Snapshot(TargetStore.owner, files, metadata=summaries, alarms=alarms))
+def _open(stack: contextlib.ExitStack, folder: Path, name: str) -> Store:
+    return stack.enter_context(contextlib.closing(Store(folder, PATIENCE, name)))
 
 
-def _link(path: Path, new: Path) -> None:
-    """Give a file on disk a second name, or copy it where that is impossible."""
-    try:
-        os.link(path, new)
-    except OSError:
-        shutil.copyfile(path, new)
-        container.sync(new)
+def _copy(store: Store, new: Store, number: int, n: int) -> None:
+    """Copy the targets of a worker, and alarms that are not sent yet."""
+    mine = [target for target in store.sessions if assign(target, n) == number]
+    for start in range(0, len(mine), _COPIED):
+        with new.transaction(synced=False):
+            for target in mine[start : start + _COPIED]:
+                row = store.sessions[target]
+                body = store.read_session(target)
+                new.write_session(target, row.generation, row.applied, row.summary, body)
+    with new.transaction():
+        for message in store.messages.values():
+            if assign(message.target, n) == number and not message.finished:
+                new.put_message(replace(message, id=0))
 
 
 def _read_number(folder: Path) -> int:
@@ -128,13 +142,8 @@ def _read_number(folder: Path) -> int:
 
 
 def _delete_others(folder: Path, n: int) -> None:
-    """Delete what belongs to other numbers of workers."""
-    kept = f"workers-{n}"
-    for path in folder.glob("workers-*"):
-        if path.name != kept:
-            shutil.rmtree(path)
-    if n > 1:
-        for pattern in ("snapshot-*.bary", "journal-*.log"):
-            for path in folder.glob(pattern):
-                path.unlink()
-        shutil.rmtree(folder / "targets", ignore_errors=True)
+    """Delete stores of other numbers of workers."""
+    kept = {Path(name).stem for name in store_names(n)}
+    for path in folder.glob("store*.*"):
+        if path.name.partition(".")[0] not in kept and is_checkpoint_file(path):
+            path.unlink()

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from baryflow.runtime import Checkpoint, SessionConfig
-from baryflow.runtime.durable import resume_config
+from baryflow.runtime import SessionConfig
+from baryflow.runtime.outbox import Outbox
 from baryflow.service.errors import RequestError
+from baryflow.service.layout import prepare
 from baryflow.service.metrics import Metrics
 from baryflow.service.parsing import Inbox, Limits, Parser
 from baryflow.service.sse import Hub
 from baryflow.service.targets import Targets
 from baryflow.service.worker import Reply
-from baryflow.streams import Sink
 
-_log = logging.getLogger("baryflow.service")
 #: Seconds over which rows per second are averaged.
 _WINDOW = 10.0
 #: Pictures that are cached.
@@ -34,27 +33,22 @@ class ServiceState:
     def __init__(
         self,
         config: SessionConfig,
-        checkpoint: Checkpoint | None,
+        folder: Path | None,
         limits: Limits,
-        alarm_output: Sink | None = None,
+        alarm_output: Outbox | None = None,
         n_workers: int = 1,
     ) -> None:
-        self.alarm_output = alarm_output
         self.limits, self.metrics, self.hub = limits, Metrics(), Hub(limits.listeners)
-        if checkpoint is not None:  # it has its own model
-            config, warning = resume_config(config, checkpoint)
-            if warning:
-                _log.warning("%s", warning)
-            checkpoint.keep_options({"batch-size": config.batch_size, "drift": config.drift})
+        if folder is not None:  # it has its own model
+            config = prepare(folder, config, n_workers, limits.in_memory)
         names = getattr(config.base, "feature_names_in_", None)
         columns = None if names is None else [str(name) for name in names]
         n_columns = config.model.n_features_in_ if columns is None else len(columns)
         n_features = int(config.model.n_features_in_)
         self.inbox = Inbox(limits)
         self.parser = Parser(int(n_columns), columns, limits.rows, n_features)
-        self.targets = Targets(
-            config, checkpoint, limits, self.parser, self._publish, self._keep_alarms, n_workers
-        )
+        self.targets = Targets(config, folder, limits, self.parser, self._publish, n_workers)
+        self.targets.outbox = alarm_output
         self._views: dict[tuple[Any, ...], asyncio.Future[bytes]] = {}  # that are being prepared
         self._speeds: dict[str, tuple[float, float]] = {}
         self._intervals: dict[str, float] = {}  # longest lately between requests with rows, in seconds
@@ -73,12 +67,6 @@ class ServiceState:
             self._intervals.pop(name, None)
             self._pictures.pop(name, None)
         self.hub.publish(name, reply.body)
-
-    def _keep_alarms(self, name: str, events: list[dict[str, Any]]) -> None:
-        """Write events of alarms; those that were written before are recognised."""
-        if self.alarm_output is not None:
-            self.alarm_output.write([{"key": name, **event} for event in events])
-        self.metrics.alarms.inc(sum(event["change"] == "raised" for event in events))
 
     def _speed(self, name: str) -> float:
         speed, at = self._speeds.get(name, (0.0, 0.0))

@@ -3,7 +3,6 @@
 The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`), in memory and on disk:
 
 ==============  ==================================================================================
-``life``        an id, so that a target is not confused with a deleted one of the same name
 ``rows``        rows acknowledged
 ``batches``     the last batches with an id: ``[id, first row, last row, rows quarantined, digest]``
 ``last``        the answer to the last of them as JSON, if it is not too long
@@ -16,14 +15,13 @@ The record is kept with the session (:attr:`~baryflow.runtime.Session.metadata`)
                 first and last row
 ``changes``     the last changes of alarms: row, time, change, alarm, number and message
 ``labels``      labels accepted
-``labellings``  requests with labels that were applied
-``labelled``    the last of them with an id: ``[id, labels learned, pending, digest]``
+``labelled``    the last requests with labels and an id: ``[id, labels learned, pending, digest]``
 ``last_labels`` the answer to the last of these as JSON, if it is not too long
 ``commands``    commands about alarms that were carried out or refused
 ==============  ==================================================================================
 
 A recent row that was labelled has its label as ``given``. A digest is that of the rows or labels under
-an id; records of version 0.2.0 have none.
+an id.
 """
 
 from __future__ import annotations
@@ -61,23 +59,23 @@ def find_answer(session: Session, batch_id: str, digest: str) -> dict[str, Any] 
 
     Raise RequestError if the id was that of other rows.
     """
-    batches = {known: batch for known, *batch in session.metadata.get("batches", [])}
+    batches = {one: batch for one, *batch in session.metadata.get("batches", [])}
     if batch_id not in batches:
         return None
-    first, last, quarantined, *digests = batches[batch_id]
-    _check_digest("batch_id", batch_id, digest, digests, "rows")
+    first, last, quarantined, known = batches[batch_id]
+    _check_digest("batch_id", batch_id, digest, known, "rows")
     text = session.metadata.get("last", "")
     answer: dict[str, Any] = json.loads(text) if text else {}
     if answer.get("batch_id") != batch_id:
         recent = [row for row in session.metadata.get("recent", []) if first <= row["position"] <= last]
-        known = [{name: row[name] for name in row if name != "values"} for row in recent]
-        answer = _answer(batch_id, first, last, quarantined, known, [])
+        rows = [{name: row[name] for name in row if name != "values"} for row in recent]
+        answer = _answer(batch_id, first, last, quarantined, rows, [])
     return answer | {"repeated": True}
 
 
-def _check_digest(name: str, given: str, digest: str, digests: list[str], what: str) -> None:
+def _check_digest(name: str, given: str, digest: str, before: str, what: str) -> None:
     """Refuse an id that was used before for something else; the header tells it from invalid rows."""
-    if any(digests) and digests != [digest]:
+    if digest != before:
         message = (
             f"{name} {given!r} was used before for other {what}: send these under an id of their own"
         )
@@ -162,11 +160,6 @@ def _answer(
     }
 
 
-def labellings_of(session: Session) -> int:
-    """Return how many requests with labels were applied to a target."""
-    return int(session.metadata.get("labellings", 0))
-
-
 def find_label_answer(session: Session, request_id: str, digest: str) -> dict[str, Any] | None:
     """Return what is still known of the answer to labels that were applied before, or None.
 
@@ -175,8 +168,8 @@ def find_label_answer(session: Session, request_id: str, digest: str) -> dict[st
     known = {one: counts for one, *counts in session.metadata.get("labelled", [])}
     if request_id not in known:
         return None
-    learned, pending, *digests = known[request_id]
-    _check_digest("id", request_id, digest, digests, "labels")
+    learned, pending, before = known[request_id]
+    _check_digest("id", request_id, digest, before, "labels")
     text = session.metadata.get("last_labels", "")
     answer: dict[str, Any] = json.loads(text) if text else {}
     if answer.get("id") != request_id:
@@ -196,7 +189,6 @@ def record_labels(
     ]
     n_baseline = sum(label.baseline for label in result.used)
     metadata["labels"] = metadata.get("labels", 0) + result.learned + result.pending - n_baseline
-    metadata["labellings"] = labellings_of(session) + 1
     rejected = [
         {"position": label.position, "time": label.time or None, "reason": reason}
         for label, reason in result.refused

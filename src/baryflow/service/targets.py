@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +21,12 @@ from typing import Any
 import msgspec
 
 from baryflow.exceptions import BaryflowError, InvalidInputError
-from baryflow.runtime import Checkpoint, SessionConfig
+from baryflow.runtime import SessionConfig, Store
+from baryflow.runtime.outbox import Outbox
+from baryflow.runtime.store import Message
 from baryflow.service.errors import RequestError, busy
-from baryflow.service.layout import assign, folders, redistribute
+from baryflow.service.layout import PATIENCE, assign, quarantine_name, store_names
 from baryflow.service.parsing import Limits, Parser
-from baryflow.service.target_store import TargetStore
 from baryflow.service.worker import (
     NO_ALARMS,
     ProcessChannel,
@@ -36,16 +37,12 @@ from baryflow.service.worker import (
     fork,
     read_failure,
 )
+from baryflow.service.worker_targets import WorkerTargets
 
 _log = logging.getLogger("baryflow.service")
 #: Called on the event loop with the name of a target and the answer to its rows or labels; the answer
 #: to a deletion has no body.
 Listener = Callable[[str, Reply], None]
-#: Called on the event loop with the name of a target and events of its alarms; keeps them, or raises
-#: OSError, and is called again then. After a kill it may be called with events that it has kept before.
-Keeper = Callable[[str, list[dict[str, Any]]], None]
-#: Seconds to wait for workers of a service that was killed to end.
-_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,29 +55,18 @@ class _Call:
     answer: asyncio.Future[Reply]
 
 
-@dataclass(frozen=True, eq=False)
-class _Alarms:
-    """Events of alarms that are not kept yet, by target, in the reply to a request."""
-
-    worker: int
-    id: int
-    events: list[tuple[str, list[dict[str, Any]]]]
-
-
 class Targets:
     """The targets of a service.
 
     Parameters
     ----------
     config : SessionConfig
-    checkpoint : Checkpoint or None
-        Without it targets do not survive the process.
+    folder : path or None
+        Of the checkpoint; without it targets do not survive the process.
     limits : Limits
     parser : Parser
     listen : callable
         See :data:`Listener`.
-    keep : callable
-        See :data:`Keeper`.
     n_workers : int
         One worker is a thread of this process; more than one are processes.
 
@@ -91,6 +77,8 @@ class Targets:
     state : {"starting", "ready", "stopping", "stopped", "failed"}
     summaries : dict of str → dict
         The entry of each target in the list of targets, also of those on disk.
+    outbox : Outbox or None
+        Sends alarms.
     on_failure : callable or None
         Called with the error if the service cannot continue.
     """
@@ -98,18 +86,17 @@ class Targets:
     def __init__(
         self,
         config: SessionConfig,
-        checkpoint: Checkpoint | None,
+        folder: Path | None,
         limits: Limits,
         parser: Parser,
         listen: Listener,
-        keep: Keeper,
         n_workers: int = 1,
     ) -> None:
         self.limits, self.state = limits, "starting"
         self.summaries: dict[str, dict[str, Any]] = {}
         self.on_failure: Callable[[Exception], None] | None = None
-        self._checkpoint, self._listen, self._keep = checkpoint, listen, keep
-        self._unkept: deque[_Alarms] = deque()
+        self.outbox: Outbox | None = None
+        self._listen = listen
         self._pending: dict[int, _Call] = {}
         self._serial = 0
         self._queued: Counter[str] = Counter()  # requests that change a target
@@ -120,14 +107,13 @@ class Targets:
         self._failure: Exception | None = None
         self._totals: list[dict[str, int]] = [{} for _ in range(n_workers)]
         self._in_memory: list[set[str]] = [set() for _ in range(n_workers)]
-        if checkpoint is not None:
-            redistribute(checkpoint, config, n_workers, limits.in_memory, _PATIENCE)
-        self.channels = _start_workers(config, checkpoint, limits, parser, n_workers)
+        self.channels = _start_workers(config, folder, limits, parser, n_workers)
 
     # -- start and end ---------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Resume from the checkpoint; raise BaryflowError if that is impossible."""
+        self._event_loop = asyncio.get_running_loop()
         for number, channel in enumerate(self.channels):
             await channel.open(partial(self._receive, number))
         for one in self._started:
@@ -138,22 +124,22 @@ class Targets:
             self.state = "ready"
 
     async def close(self) -> None:
-        """Finish all requests, and save a snapshot."""
+        """Finish all requests, send alarms if that takes no more than seconds, and commit everything."""
         if self.state == "stopped":
             return
         self.state = "stopping"
         while self._pending:
             self._idle.clear()
             await self._idle.wait()
-        self._keep_alarms()
+        if self.outbox is not None:
+            await asyncio.to_thread(self.outbox.close)
+        await asyncio.sleep(0.0)  # what was sent is passed on to the workers
         self._closing = True
         for channel, has_ended in zip(self.channels, self._ended, strict=True):
             if not has_ended:
                 channel.send(Request(0, "close"))
         for channel in self.channels:
             await channel.join()
-        if self._checkpoint is not None and len(self.channels) > 1:
-            self._checkpoint.close()
         self.state = "stopped"
 
     def require_ready(self) -> None:
@@ -284,8 +270,7 @@ class Targets:
             self._started[worker].set()
         elif reply.body:  # the worker has resumed from its checkpoint
             self.summaries |= msgspec.json.decode(reply.body)
-            self._unkept.append(_Alarms(worker, 0, msgspec.json.decode(reply.alarms)))
-            self._keep_alarms()
+            self._send_alarms(worker, reply.alarms)
             self._started[worker].set()
 
     def _finish(self, reply: Reply) -> None:
@@ -303,28 +288,32 @@ class Targets:
         elif reply.summary:
             self.summaries[name] = msgspec.json.decode(reply.summary)
             self._listen(name, reply)
-            if reply.alarms != NO_ALARMS:
-                events = msgspec.json.decode(reply.alarms)
-                self._unkept.append(_Alarms(call.worker, reply.id, [(name, events)]))
-            self._keep_alarms()
+            self._send_alarms(call.worker, reply.alarms)
         if not call.answer.done():
             call.answer.set_result(reply)
         if not self._pending:
             self._idle.set()
 
-    def _keep_alarms(self) -> None:
-        """Keep alarms, and those that could not be kept before; tell their workers."""
-        while self._unkept:
-            first = self._unkept[0]
-            try:
-                for name, events in first.events:
-                    self._keep(name, events)
-            except OSError as error:  # the rows are accepted all the same
-                _log.error("alarms cannot be kept: %s; trying again with the next rows", error)
-                return
-            self._unkept.popleft()
-            if not self._ended[first.worker]:
-                self.channels[first.worker].send(Request(first.id, "noted"))
+    def _send_alarms(self, worker: int, content: bytes) -> None:
+        """Send alarms; their worker is notified when receivers have them."""
+        if content == NO_ALARMS:
+            return
+        note = partial(self._note_sent, worker)
+        for name, target, record, received in msgspec.json.decode(content):
+            message = Message(target, 0, 0, 0, "alarms", name, record, set(received))
+            if self.outbox is None:
+                self._notify(worker, name, set(), True)
+            else:
+                self.outbox.send([message], note)
+
+    def _note_sent(self, worker: int, message: Message, received: set[str], finished: bool) -> None:
+        """Notify the worker of an alarm, from any thread."""
+        self._event_loop.call_soon_threadsafe(self._notify, worker, message.name, received, finished)
+
+    def _notify(self, worker: int, name: str, received: set[str], finished: bool) -> None:
+        if not self._ended[worker]:
+            body = msgspec.json.encode([sorted(received), finished])
+            self.channels[worker].send(Request(0, "sent", name, body=body))
 
     def _on_end(self, worker: int) -> None:
         """Fail, unless the worker was to end."""
@@ -358,26 +347,19 @@ def usable_cores() -> int:
 
 
 def _start_workers(
-    config: SessionConfig, checkpoint: Checkpoint | None, limits: Limits, parser: Parser, n: int
+    config: SessionConfig, folder: Path | None, limits: Limits, parser: Parser, n: int
 ) -> Sequence[ThreadChannel | ProcessChannel]:
     """Start `n` workers, each with its share of the limits."""
     most, every = math.ceil(limits.in_memory / n), math.ceil(limits.snapshot_every / n)
-    quarantine = None if checkpoint is None else checkpoint.folder / "quarantine.ndjson"
 
-    def make(opened: Checkpoint | None, path: Path | None) -> Worker:
-        store = TargetStore(config, opened, most, path)
-        return Worker(store, opened, parser, every, limits.snapshot_seconds)
+    def make(number: int, patience: float = PATIENCE) -> Worker:
+        store = Store(folder, patience, store_names(n)[number])
+        quarantine = None if folder is None else folder / quarantine_name(number, n)
+        targets = WorkerTargets(config, store, most, quarantine)
+        return Worker(targets, parser, every, limits.snapshot_seconds)
 
     if n == 1:
-        return [ThreadChannel(make(checkpoint, quarantine))]
+        return [ThreadChannel(make(0, 0.0))]
     if not hasattr(os, "fork"):
         raise InvalidInputError("this platform cannot fork: use one worker")
-
-    def make_in_process(number: int) -> Worker:
-        if checkpoint is None or quarantine is None:
-            return make(None, None)
-        opened = Checkpoint(folders(checkpoint.folder, n)[number], _PATIENCE)
-        return make(opened, quarantine.with_stem(f"quarantine-{number}"))
-
-    # A worker keeps its own folder locked, not that of the service.
-    return fork(n, make_in_process, lambda: None if checkpoint is None else checkpoint.close())
+    return fork(n, make)

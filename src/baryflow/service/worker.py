@@ -1,11 +1,10 @@
-"""The worker: one thread that has the models and the journal of a share of the targets.
+"""The worker: one thread that has the models and the store of a share of the targets.
 
-It takes all requests that are waiting, writes their rows and labels to the journal with one sync,
-applies them one after the other, and answers each as soon as it is applied. Rows are therefore replayed
-in the order in which they were applied. A snapshot blocks no request for long: a new journal is begun,
-then every changed target is written, one after each group of requests, and batches that the files
-contain already are skipped by a replay. What only looks at a target gets a copy of its session, in
-another thread.
+It receives all requests that are waiting, writes their rows and labels to the journal in one
+transaction, applies them one after the other, and answers each as soon as it is applied. Rows are
+therefore replayed in the order in which they were applied. No request waits long for a commit: a few
+sessions are committed after each group of requests, and a replay skips batches that a committed session
+contains already. A view of a target is made from a copy of its session, in another thread.
 
 With one worker it is a thread of the service (:class:`ThreadChannel`). Most of a step through arrays of
 this size holds the interpreter's lock, so several workers are processes (:class:`ProcessChannel`),
@@ -18,7 +17,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import math
 import os
 import signal
 import socket
@@ -36,27 +34,23 @@ from typing import Any
 import msgspec
 from threadpoolctl import threadpool_limits
 
-from baryflow import container, exceptions
+from baryflow import exceptions
 from baryflow.exceptions import BaryflowError
-from baryflow.runtime import Checkpoint, Session
+from baryflow.runtime import Session
 from baryflow.runtime.session import describe_error
+from baryflow.runtime.store import Entry, Message
 from baryflow.service.errors import RequestError, storage_error, to_json
 from baryflow.service.parsing import Parser
-from baryflow.service.target_record import alarm_events, detail, list_alarms
-from baryflow.service.target_store import (
-    TargetStore,
-    command_batch,
-    deletion,
-    label_batch,
-    row_batch,
-)
+from baryflow.service.target_record import detail, list_alarms
 from baryflow.service.view import explain, picture
-from baryflow.streams import Batch
+from baryflow.service.worker_targets import WorkerTargets
 
 _log = logging.getLogger("baryflow.service")
 _LENGTH = struct.Struct("<I")
-#: Seconds between two looks whether the disk has finished.
-_POLL = 0.01
+#: Requests that are journalled together, at most.
+_MOST_GROUPED = 32
+#: Sessions that are committed at once if few requests come.
+_MOST_COMMITTED = 16
 #: Views of targets that are prepared or wait at most, in one worker: each has a copy of the state.
 _MOST_VIEWS = 32
 #: Bytes that are read from a socket at once.
@@ -80,7 +74,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "query": _query,
     "alarms": list_alarms,
 }
-#: Events of alarms in an answer that has none, as JSON.
+#: Alarms of an answer that has none, as JSON.
 NO_ALARMS = b"[]"
 
 
@@ -91,17 +85,15 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     ----------
     id : int
         Repeated in the reply.
-    what : {"rows", "labels", "baseline", "command", "delete", "view", "noted", "close"}
-        "noted": the alarms in the reply to the request of this id are kept; 0: those of replayed
-        batches.
+    what : {"rows", "labels", "baseline", "command", "delete", "view", "sent", "close"}
     name : str
-        The target.
+        The target; of "sent": the alarm.
     kind : str
         Content type of rows, action of a command, or name of a view.
     batch_id : str or None
         From the header of a request with rows or labels.
     body : bytes
-        Rows, labels or a command.
+        Rows, labels or a command; of "sent": who has the alarm, and whether all have it, as JSON.
     arguments : list of int
         Of a view.
     """
@@ -135,9 +127,9 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     summary : bytes
         The entry of the target in the list of targets as JSON, if the request has changed it.
     alarms : bytes
-        Events of alarms in the answer as JSON; after the start: those of replayed batches.
+        Alarms that are to be sent as JSON: name, target, event, and who has it already.
     totals : dict of str → int
-        Snapshots, syncs and the like so far.
+        Commits, syncs and the like so far.
     in_memory : list of str or None
         Targets in memory, if they are others than before.
     """
@@ -155,84 +147,61 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Worker:
-    """The models and the journal of a share of the targets.
+    """The models and the store of a share of the targets.
 
     Parameters
     ----------
-    store : TargetStore
-    checkpoint : Checkpoint or None
-        Without it targets do not survive the process.
+    targets : WorkerTargets
     parser : Parser
-    snapshot_every : int
-        Batches between two snapshots.
-    snapshot_seconds : float
-        Longest time from a batch to the next snapshot.
+    every : int
+        Batches of the journal after which sessions are committed.
+    seconds : float
+        Longest time from a batch to the commit of its session.
 
     Attributes
     ----------
     n_replayed, n_applied, n_snapshots, n_commits, n_batches : int
-        Batches replayed at the start and applied since, snapshots saved, writes of the journal, and
-        batches in them.
+        Batches replayed at the start and applied since, times that all sessions changed before were
+        committed, writes of the journal, and batches in them.
     """
 
-    def __init__(
-        self,
-        store: TargetStore,
-        checkpoint: Checkpoint | None,
-        parser: Parser,
-        snapshot_every: int,
-        snapshot_seconds: float,
-    ) -> None:
-        self.store, self.checkpoint, self._parser = store, checkpoint, parser
-        self._every, self._seconds = snapshot_every, snapshot_seconds
+    def __init__(self, targets: WorkerTargets, parser: Parser, every: int, seconds: float) -> None:
+        self.targets, self._parser, self._every, self._seconds = targets, parser, every, seconds
+        self._loop, self._store = targets.loop, targets.loop.store
         self.n_replayed = self.n_applied = self.n_snapshots = self.n_commits = self.n_batches = 0
         self._views = ThreadPoolExecutor(1, "baryflow-views")
-        self._disk = ThreadPoolExecutor(1, "baryflow-disk")
         self._backlog: list[Request] = []
-        self._since = 0  # batches since the last snapshot
-        self._first_since = 0.0
-        self._snapshot: Iterator[bool] | None = None  # whether the next step has to wait for the disk
-        self._waits = False
-        self._pace = 1  # steps of a snapshot for each batch
-        self._ending = False  # there will be no more requests
+        self._since = 0.0  # when the first batch was applied that is not committed
+        self._until = 0  # batches up to this number are being committed; 0: none
         self._failed = False  # a batch of the journal is not in its session, or only half of it
         self._in_memory: set[str] = set()
         self._viewing: set[int] = set()  # requests for views that are not answered yet
-        self._unnoted: set[int] = set()  # requests whose alarms the service may not have kept yet
+        self._alarms: dict[str, Message] = {}  # that not all receivers have, by name
 
     def run(self, inbox: SimpleQueue[Request], send: Callable[[Reply], None]) -> None:
-        """Resume from the checkpoint, then answer requests until one of them is ``close``."""
+        """Resume from the store, then answer requests until one of them is ``close``."""
         self._send = send
         try:
-            self.n_replayed = self.store.recover()
+            self.n_replayed = self.targets.recover()
         except BaseException as error:
             send(_failure(error, 503))
             self._close()
             return
-        body = to_json(self.store.summaries)
-        alarms = to_json(self.store.replayed)
+        alarms = self._describe_alarms(self.targets.unsent())
+        body = to_json(self.targets.summaries)
         send(Reply(0, body=body, alarms=alarms, totals=self._totals(), in_memory=self._moved()))
         is_open = True
         while is_open:
             before = self.n_applied
             is_open = self._answer(inbox)
-            # Enough steps for each batch that a snapshot ends before the next one is due.
-            for _ in range(max(1, self._pace * (self.n_applied - before))):
-                self._continue_snapshot()
-        self._every = 1  # save what no snapshot has
-        self._ending = True
-        self._continue_snapshot()
-        while self._snapshot is not None:
-            self._continue_snapshot()
-            time.sleep(_POLL if self._waits else 0.0)
+            self._commit_some(self.n_applied - before)
+        if not self._failed:
+            self._commit(None)
         self._close()
 
     def _close(self) -> None:
         self._views.shutdown()
-        self._disk.shutdown()
-        if self.checkpoint is not None:
-            self.checkpoint.close()
-        self.store.sessions.close()
+        self._store.close()
 
     def _totals(self) -> dict[str, int]:
         return {
@@ -244,7 +213,7 @@ class Worker:
 
     def _moved(self) -> list[str] | None:
         """Return the targets in memory, if they are others than before."""
-        now = set(self.store.sessions.in_memory)
+        now = set(self.targets.sessions.in_memory)
         if now == self._in_memory:
             return None
         self._in_memory = now
@@ -259,13 +228,11 @@ class Worker:
         for request in waiting:
             if request.what == "close":
                 is_open = False
-            elif request.what == "noted":
-                self._unnoted.discard(request.id)
-                if not request.id:
-                    self.store.replayed.clear()
+            elif request.what == "sent":
+                self._note_sent(request)
             elif request.what == "view":
-                self._look(request)
-            elif request.name in group:  # after the first one is applied
+                self._view(request)
+            elif request.name in group or len(group) == _MOST_GROUPED:  # after those before it
                 self._backlog.append(request)
             else:
                 group[request.name] = request
@@ -274,15 +241,16 @@ class Worker:
                 self._refuse(request, RequestError(503, "the service is failed: retry"))
         else:
             self._apply(self._write([*group.values()]))
+            self._loop.flush()
         return is_open
 
     def _receive(self, inbox: SimpleQueue[Request]) -> list[Request]:
         """Return the requests that are waiting; wait for one unless there is something else to do."""
         timeout = None
-        if self._backlog or self._snapshot is not None:
-            timeout = _POLL if self._waits and not self._backlog else 0.0
-        elif self._since and self.checkpoint is not None and not self._failed:
-            timeout = max(0.0, self._first_since + self._seconds - time.monotonic())
+        if self._backlog or self._until:
+            timeout = 0.0
+        elif self._is_durable and self.targets.sessions.n_changed and not self._failed:
+            timeout = max(0.0, self._since + self._seconds - time.monotonic())
         found = []
         with contextlib.suppress(Empty):
             found.append(inbox.get(timeout=timeout) if timeout != 0.0 else inbox.get_nowait())
@@ -290,107 +258,118 @@ class Worker:
                 found.append(inbox.get_nowait())
         return found
 
-    def _write(self, requests: list[Request]) -> list[tuple[Request, Batch]]:
+    def _write(self, requests: list[Request]) -> list[tuple[Request, Entry]]:
         """Write the rows and labels of requests to the journal, and return them; refuse the others."""
         accepted = []
         for request in requests:
             try:
-                batch = self._prepare(request)
+                entry = self._prepare(request)
             except Exception as error:
                 self._refuse(request, error)
                 continue
-            if batch is not None:
-                accepted.append((request, batch))
-        if self.checkpoint is None or not accepted:
-            return accepted
+            if entry is not None:
+                accepted.append((request, entry))
+        if not accepted:
+            return []
         try:
-            self.checkpoint.append(*(batch for _, batch in accepted))
+            entries = self._loop.receive([entry for _, entry in accepted])
         except Exception as error:
             for request, _ in accepted:
                 self._refuse(request, error)
             return []
-        self.n_commits, self.n_batches = self.n_commits + 1, self.n_batches + len(accepted)
-        return accepted
+        if self._is_durable:
+            self.n_commits, self.n_batches = self.n_commits + 1, self.n_batches + len(entries)
+        return [(request, entry) for (request, _), entry in zip(accepted, entries, strict=True)]
 
-    def _prepare(self, request: Request) -> Batch | None:
+    @property
+    def _is_durable(self) -> bool:
+        return not self._store.is_temporary
+
+    def _prepare(self, request: Request) -> Entry | None:
         """Return what to write to the journal; None if the request was answered: it is a repeated one.
 
         Raise RequestError if the request is invalid, and OSError if the disk is full.
         """
-        name, store, n_columns = request.name, self.store, self.store.config.model.n_features_in_
+        name, targets, parser = request.name, self.targets, self._parser
+        found: Entry | dict[str, Any]
         if request.what == "rows":
-            rows = self._parser.parse(request.body, request.kind, request.batch_id)
-            n_before, answer = store.prepare(name, rows)
-            batch = row_batch(name, rows, n_before)
+            found = targets.entry_of_rows(
+                name, parser.parse(request.body, request.kind, request.batch_id)
+            )
         elif request.what in ("labels", "baseline"):
             if request.what == "labels":
-                labels = self._parser.parse_labels(request.body, request.batch_id)
+                labels = parser.parse_labels(request.body, request.batch_id)
             else:
-                normal = getattr(store.config.model, "normal_class_", None)
-                labels = self._parser.parse_baseline(request.body, request.batch_id, normal)
+                normal = getattr(targets.config.model, "normal_class_", None)
+                labels = parser.parse_baseline(request.body, request.batch_id, normal)
             self._require(name)
-            n_before, answer = store.prepare_labels(name, labels)
-            batch = label_batch(name, labels, n_before, n_columns)
+            found = targets.entry_of_labels(name, labels)
         elif request.what == "command":
-            command = self._parser.parse_command(request.body, request.kind)
+            command = parser.parse_command(request.body, request.kind)
             self._require(name)
-            batch = command_batch(name, command, store.prepare_command(name), n_columns)
-            answer = None
+            found = targets.entry_of_command(name, command)
         else:
             self._require(name)
-            batch, answer = deletion(name, n_columns), None
-        if answer is None:
-            batch.cursor["life"] = store.life_of(name)
-            return batch
-        self._reply(Reply(request.id, body=to_json({"target": name, **answer}), counts={"repeated": 1}))
+            found = targets.entry_of_deletion(name)
+        if isinstance(found, Entry):
+            return found
+        self._reply(Reply(request.id, body=to_json({"target": name, **found}), counts={"repeated": 1}))
         return None
 
     def _require(self, name: str) -> None:
-        if name not in self.store.summaries:
+        if name not in self.targets.summaries:
             raise RequestError(404, f"there is no target {name!r}: post rows to create it")
 
-    def _apply(self, accepted: list[tuple[Request, Batch]]) -> None:
+    def _apply(self, accepted: list[tuple[Request, Entry]]) -> None:
         """Apply batches that are in the journal, and answer their requests."""
-        for request, batch in accepted:
+        for request, entry in accepted:
             if self._failed:
                 self._refuse(request, RequestError(503, "the service is failed: retry"))
                 continue
+            if not self.targets.sessions.n_changed:
+                self._since = time.monotonic()
             try:
-                answer = self.store.take(batch)
+                answer, alarms = self._loop.apply(entry)
             except Exception as error:
                 self._refuse(request, error)
-                if self.checkpoint is not None:
+                if self._is_durable:
                     self._fail(error)
                 continue
-            if not self._since:
-                self._first_since = time.monotonic()
-            self._since, self.n_applied = self._since + 1, self.n_applied + 1
+            self.n_applied += 1
             if request.what == "delete":
                 self._reply(Reply(request.id, 204))
             else:
-                self._reply(self._describe(request, answer))
+                self._reply(self._describe(request, answer, alarms))
 
-    def _describe(self, request: Request, answer: dict[str, Any]) -> Reply:
+    def _describe(self, request: Request, answer: dict[str, Any], alarms: list[Message]) -> Reply:
         """Return the reply to a request that was applied."""
-        alarms, refused = alarm_events(answer), answer.get("refused")
-        if alarms:
-            self._unnoted.add(request.id)
+        refused = answer.get("refused")
         return Reply(
             request.id,
             409 if refused else 200,
             to_json(answer),
             refused or "",
             counts=_counts(answer),
-            summary=to_json(self.store.summaries[request.name]),
-            alarms=to_json(alarms),
+            summary=to_json(self.targets.summaries[request.name]),
+            alarms=self._describe_alarms(alarms),
         )
+
+    def _describe_alarms(self, alarms: list[Message]) -> bytes:
+        self._alarms |= {message.name: message for message in alarms}
+        return to_json([[one.name, one.target, one.record, sorted(one.received)] for one in alarms])
+
+    def _note_sent(self, request: Request) -> None:
+        """Note which receivers have an alarm."""
+        received, finished = msgspec.json.decode(request.body)
+        message = self._alarms.pop(request.name) if finished else self._alarms[request.name]
+        self._loop.note(message, set(received), finished)
 
     def _fail(self, error: Exception) -> None:
         """Accept nothing more: a replay applies the batch that failed before any that would follow it.
 
-        No snapshot may be saved either, since half of the batch may be in its session.
+        Nothing may be committed either, since half of the batch may be in its session.
         """
-        self._failed, self._snapshot = True, None
+        self._failed, self._until = True, 0
         problem = BaryflowError(
             f"rows in the journal cannot be applied ({describe_error(error)}): nothing is lost; start "
             "the service again to resume"
@@ -398,13 +377,13 @@ class Worker:
         _log.error("%s", problem)
         self._send(_failure(problem, 500))
 
-    def _look(self, request: Request) -> None:
-        """Answer what is asked about a target, in another thread."""
+    def _view(self, request: Request) -> None:
+        """Answer a request for a view of a target, in another thread."""
         try:
             self._require(request.name)
             if len(self._viewing) >= _MOST_VIEWS:
                 raise RequestError(429, "too many views are being prepared: ask again later")
-            state = self.store.copy(request.name)
+            state = self.targets.copy(request.name)
         except Exception as error:
             self._refuse(request, error)
             return
@@ -412,7 +391,7 @@ class Worker:
 
         def view() -> None:
             try:
-                session = self.store.config.resume(state)
+                session = self.targets.config.resume(state)
                 body = to_json(VIEWS[request.kind](session, *request.arguments))
             except Exception as error:
                 self._refuse(request, error)
@@ -437,59 +416,35 @@ class Worker:
         """Send the answer to a request that has used a session."""
         self._send(msgspec.structs.replace(reply, totals=self._totals(), in_memory=self._moved()))
 
-    # -- snapshots -------------------------------------------------------------------------------
+    # -- commits ---------------------------------------------------------------------------------
 
-    def _continue_snapshot(self) -> None:
-        """Take the next step of a snapshot; begin one if it is due."""
-        if self.checkpoint is None or self._failed:
-            return
-        if self._snapshot is None:
-            waited = time.monotonic() - self._first_since
-            if not self._since or (self._since < self._every and waited < self._seconds):
-                return
-            self._snapshot = self._save(self.checkpoint)
-        try:
-            self._waits = next(self._snapshot)
-        except StopIteration:
-            self._snapshot = None
-            self._send(Reply(0, totals=self._totals()))
-        except Exception as error:
-            self._snapshot = None
-            message = "cannot save a snapshot: %s; the journal still holds everything"
-            _log.error(message, error, exc_info=not isinstance(error, OSError))
-            self._since = max(self._since, 1)  # try again later
+    def _commit_some(self, n_applied: int) -> None:
+        """Commit some sessions, if it is time; requests do not wait for all of them.
 
-    def _save(self, checkpoint: Checkpoint) -> Iterator[bool]:
-        """Save a snapshot, step by step; batches may be applied after each step.
-
-        Yield whether the next step has to wait for the disk.
+        Each batch changes one session, and more are committed for each, so the journal stays short.
         """
-        sessions = self.store.sessions
-        self._since, self._first_since = 0, time.monotonic()
-        checkpoint.rotate()
-        yield False
-        # All batches of the older journals are in these sessions.
-        changed = sessions.changed
-        self._pace = math.ceil(2 * (len(changed) + 2) / self._every)
-        for name in changed:
-            sessions.write(name)
-            yield False
-        snapshot, paths = self.store.begin_snapshot()
-        waiting = set(self._unnoted)  # those of later batches are in the next journal
-        syncing = [self._disk.submit(container.sync, path) for path in paths]
-        while not all(one.done() for one in syncing):
-            yield True
-        for one in syncing:
-            one.result()
-        sessions.end_sync(paths)
-        # Without the batches in the journal, their alarms could not be found again.
-        while waiting & self._unnoted:
-            if self._ending:
-                raise OSError("alarms could not be written")
-            yield True
-        checkpoint.save_rotated(snapshot)
-        self.store.discard(checkpoint.snapshots())
-        self.n_snapshots += 1
+        changed = self.targets.sessions.n_changed
+        if not self._is_durable or self._failed or not changed:
+            return
+        if not self._until:
+            waited = time.monotonic() - self._since
+            if len(self._store.pending) < self._every and waited < self._seconds:
+                return
+            self._until = self._store.seq
+        self._commit(max(_MOST_COMMITTED, 2 * n_applied))
+        first = self.targets.sessions.first()
+        if first is None or first > self._until:
+            self._until, self._since = 0, time.monotonic()
+            self.n_snapshots += 1
+            self._send(Reply(0, totals=self._totals()))
+
+    def _commit(self, most: int | None) -> None:
+        try:
+            self._loop.commit(most, synced=most is None)
+        except Exception as error:
+            message = "cannot commit: %s; the journal still holds everything"
+            _log.error(message, error, exc_info=not isinstance(error, OSError))
+            self._until, self._since = 0, time.monotonic()  # try again later
 
 
 def _counts(answer: dict[str, Any]) -> dict[str, int]:
@@ -497,11 +452,12 @@ def _counts(answer: dict[str, Any]) -> dict[str, int]:
     if "learned" in answer:
         n_labels = answer["learned"] + answer["pending"]
         return {"labels": n_labels, "rejected_labels": len(answer["rejected"])}
+    raised = {"alarms": sum(event.get("change") == "raised" for event in answer["events"])}
     if "rows" not in answer:  # a command
-        return {}
+        return raised
     n_drifts = sum(event["event"] == "drift" for event in answer["events"])
     rows, quarantined = answer["rows"], answer["quarantined"]
-    return {"rows": rows, "batches": 1, "quarantined": quarantined, "drifts": n_drifts}
+    return {"rows": rows, "batches": 1, "quarantined": quarantined, "drifts": n_drifts} | raised
 
 
 def _failure(error: BaseException, status: int) -> Reply:
@@ -598,16 +554,14 @@ class ProcessChannel:
             await asyncio.to_thread(os.waitpid, self.pid, 0)
 
 
-def fork(n: int, make: Callable[[int], Worker], close: Callable[[], None]) -> list[ProcessChannel]:
+def fork(n: int, make: Callable[[int], Worker]) -> list[ProcessChannel]:
     """Fork `n` workers.
 
     Parameters
     ----------
     n : int
     make : callable
-        Return the worker of a number from 0; called in its process.
-    close : callable
-        Close what only this process needs; called in each worker.
+        Return the worker of a number from 0; called in its process, which opens its store then.
 
     Returns
     -------
@@ -627,7 +581,6 @@ def fork(n: int, make: Callable[[int], Worker], close: Callable[[], None]) -> li
                     one.close()
                     if other is not theirs:
                         other.close()
-                close()
                 _run_process(theirs, make, number)
                 code = 0
             except BaseException:

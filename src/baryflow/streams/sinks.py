@@ -46,6 +46,19 @@ def parse_size(size: int | str) -> int:
     return found
 
 
+def find_last_line(path: Path) -> int:
+    """Return the length of a file without an incomplete line at its end, as a kill may leave it."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - _BUFFER)
+            file.seek(begin)
+            if (found := file.read(end - begin).rfind(b"\n")) >= 0:
+                return begin + found + 1
+            end = begin
+    return 0
+
+
 def is_full_file(path: Path, output: Path) -> bool:
     """Return whether a path is that of a full file of an output, if this is rotated."""
     path, output = path.resolve(), output.resolve()

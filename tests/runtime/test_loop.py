@@ -9,7 +9,7 @@ from baryflow import OnlineDaDiL
 from baryflow.client import forward
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Checkpoint, Outputs, Runner, Session, SessionConfig
+from baryflow.runtime import Outputs, Runner, Session, SessionConfig, Store
 from tests.runtime.ends import Lines, Rows
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
@@ -45,10 +45,10 @@ def lines(path):
 
 
 def follow(folder, stop=lambda: False):
-    kept = Checkpoint(folder / "kept")
+    kept = Store(folder / "kept")
     sinks = {name: Lines(folder / name) for name in ("predictions", "events", "quarantine")}
     runner = Runner(
-        SessionConfig(MODEL, 16), Rows(P.X_target[:80]), Outputs(**sinks), checkpoint=kept, every=3
+        SessionConfig(MODEL, 16), Rows(P.X_target[:80]), Outputs(**sinks), store=kept, every=3
     )
     try:
         return runner.run(stop)
@@ -59,13 +59,13 @@ def follow(folder, stop=lambda: False):
 
 
 def send(folder):
-    kept, bad = Checkpoint(folder / "kept"), Lines(folder / "quarantine")
+    kept, bad = Store(folder / "kept"), Lines(folder / "quarantine")
     try:
         return forward(
             Rows(P.X_target[:80]),
             Answering(),
             "pump",
-            checkpoint=kept,
+            store=kept,
             read_size=16,
             quarantine=bad,
         )

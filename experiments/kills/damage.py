@@ -1,0 +1,127 @@
+"""Damage the store of a killed run at random places, and compare what a restart makes of it.
+
+``python -m experiments.kills.damage [--places 1000]`` kills ``baryflow run`` at work by SIGKILL, many
+times, and each time damages copies of its checkpoint folder: one of the files is cut off, continued with
+zeros, overwritten with zeros for a while, or has one bit flipped, at a place drawn at random. The same
+command is then called again. Either it ends as if nothing had happened, and the outputs are byte for
+byte those of an undisturbed run; or it says what is damaged, and leaves the folder as it is. Anything
+else is a failure. A line for every place is appended to ``results/damage.csv``; a second call continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from baryflow.cli import main as baryflow
+from experiments import results
+from experiments.kills.__main__ import FILES, RESULTS, follow, prepare, state
+
+TABLE = RESULTS / "damage.csv"
+FIELDS = ("place", "kill", "file", "damage", "offset", "size", "result")
+KINDS = ("flip", "cut", "continue", "zeros")
+#: Places for each kill.
+PLACES = 20
+
+
+def damage(path, kind, rng):
+    """Damage a file, and return where."""
+    content = bytearray(path.read_bytes())
+    place = rng.randrange(len(content))
+    if kind == "flip":
+        content[place] ^= 1 << rng.randrange(8)
+    elif kind == "cut":
+        del content[place:]
+    elif kind == "continue":
+        content += bytes(rng.randrange(1, 20_000))
+    else:
+        length = min(rng.randrange(1, 20_000), len(content) - place)
+        content[place : place + length] = bytes(length)
+    path.write_bytes(content)
+    return place
+
+
+def digest(folder, leave=()):
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in leave)
+    return [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+
+
+def outputs(folder):
+    return [(folder / name).read_bytes() for name in FILES]
+
+
+def try_again(folder, name):
+    """Call the command again, and return whether it has ended well, and its messages."""
+    done = CliRunner().invoke(baryflow, [str(one) for one in follow(folder, name, False, call=False)])
+    if done.exit_code not in (0, 1) or (done.exception and not isinstance(done.exception, SystemExit)):
+        raise done.exception or RuntimeError(done.output)
+    return done.exit_code == 0, done.stderr
+
+
+def judge(folder, name, expected):
+    """Return what a restart makes of a damaged folder."""
+    # SQLite may move transactions from its log to its file, which loses nothing.
+    before = digest(folder / name, leave=("store.db",))
+    is_well, words = try_again(folder, name)
+    if is_well:
+        return "recovered" if outputs(folder / name) == expected else "WRONG"
+    if "cannot resume" not in words:
+        return "UNCLEAR"
+    return "reported" if digest(folder / name, leave=("store.db",)) == before else "CHANGED"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--places", type=int, default=1000)
+    options = parser.parse_args(arguments)
+    done = len(results.read(TABLE)) if TABLE.exists() else 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        prepare(folder, 4)
+        if follow(folder, "undisturbed", False).wait() != 0:
+            raise SystemExit("the undisturbed run failed")
+        expected = outputs(folder / "undisturbed")
+        while done < options.places:
+            kill = done // PLACES
+            rng = random.Random(kill)
+            shutil.rmtree(folder / "killed", ignore_errors=True)
+            process = follow(folder, "killed", False)
+            while process.poll() is None and state(folder / "killed") < 6:
+                time.sleep(0.001)
+            time.sleep(0.5 * rng.random())
+            process.kill()
+            process.wait()
+            rows = []
+            for _ in range(min(PLACES, options.places - done)):
+                shutil.rmtree(folder / "copy", ignore_errors=True)
+                shutil.copytree(folder / "killed", folder / "copy")
+                files = sorted((folder / "copy" / "checkpoint").iterdir())
+                # The mark is small: most damage hits the other files.
+                path = rng.choice([*files, *(one for one in files if one.suffix != ".mark")])
+                kind, size = rng.choice(KINDS), path.stat().st_size
+                if not size:
+                    continue
+                offset = damage(path, kind, rng)
+                result = judge(folder, "copy", expected)
+                done += 1
+                rows.append((done, kill, path.name, kind, offset, size, result))
+                print(*rows[-1], file=sys.stderr, flush=True)
+            results.append(TABLE, FIELDS, [dict(zip(FIELDS, row, strict=True)) for row in rows])
+    found = [row["result"] for row in results.read(TABLE)]
+    counts = {one: found.count(one) for one in sorted(set(found))}
+    print(", ".join(f"{n} {one}" for one, n in counts.items()))
+    return 0 if counts.keys() <= {"recovered", "reported"} else 1
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
