@@ -23,8 +23,8 @@ from scipy.stats import t as student
 from baryflow.estimators._source_table import SourceTable
 from baryflow.validation import Booleans, Floats, Integers
 
-#: What chance explains less often than this is no chance: offset or factor of a column, in all columns of
-#: all sources together; that most of its values are far out; that its rows rise like a counter's.
+#: What chance explains less often than this is no chance: offset or factor of a column, in all columns
+#: of all sources together; that most of its values are far out; that its rows rise like a counter's.
 _CHANCE = 1e-3
 #: A known unit is possible if centre and spread, converted, lie where those of this part of domains do.
 _CONFIDENCE = 0.95
