@@ -377,7 +377,7 @@ OTHER = FRAME[["s1", "s0"]]
         (ESTIMATORS[2], {"min_components": 0}, {"y": Y}),
         (ESTIMATORS[3], {}, {"sample_weight": -np.ones(len(Y))}),
         (ESTIMATORS[3], {"max_components": 0}, {}),
-        (ESTIMATORS[3], {"distance": "x"}, {}),
+        (ESTIMATORS[3], {"resolution": 0}, {}),
     ],
 )
 def test_a_refit_that_fails_changes_nothing(estimator, parameters, fit):

@@ -23,8 +23,8 @@ from scipy.stats import t as student
 from baryflow.estimators._source_table import SourceTable
 from baryflow.validation import Booleans, Floats, Integers
 
-#: A column is in another unit if chance explains its offset or factor less often than this, in all
-#: columns of all sources together.
+#: What chance explains less often than this is no chance: offset or factor of a column, in all columns
+#: of all sources together; that most of its values are far out; that its rows rise like a counter's.
 _CHANCE = 1e-3
 #: A known unit is possible if centre and spread, converted, lie where those of this part of domains do.
 _CONFIDENCE = 0.95
@@ -335,9 +335,6 @@ _STUCK, _ROWS = 1e-2, 100.0
 #: keep a value for ever; others are stuck after this many times the repetitions in a class of a source.
 _REPEATING, _TIMES_LONGER = 1e-2, 2.0
 _NAMED = 5
-#: A column is taken for a counter if its rows would rise by chance less often than this, and most of its
-#: values are taken to be far out if chance explains as many less often.
-_CHANCE = 1e-3
 #: Values after which a column can be judged: if each were as likely far out as not, chance would explain
 #: fewer of them.
 _ENOUGH = math.ceil(-math.log2(_CHANCE))
