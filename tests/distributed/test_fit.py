@@ -279,3 +279,21 @@ def test_damaged_result_of_a_partition_is_reported(tmp_path):
         path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FileFormatError, match=r"\.bary is damaged"):
         distributed.fit(new(), arrays(900), checkpoint=str(tmp_path))
+
+
+def test_labels_and_domains_may_both_be_folder_names(tmp_path):
+    rows = histories.table()
+    for label in ("class 0", "class 1"):
+        for plant in ("plant 1", "plant 2"):
+            keep = [
+                (one["fault"], one["plant"]) == (label, plant)
+                for one in rows.select(["fault", "plant"]).to_pylist()
+            ]
+            some = rows.filter(keep).drop_columns(["fault", "plant"])
+            histories.folder(tmp_path / f"fault={label}/plant={plant}", some, n_files=1)
+    parts = distributed.read_parquet(str(tmp_path), label="fault", domain="plant")
+    counted = []
+    model = distributed.fit(new(), parts, on_count=counted.append)
+    assert sum(counted[0].rows) == 1200
+    assert model.classes_.tolist() == ["class 0", "class 1"]
+    assert model.sources_ == ["plant 1", "plant 2"]

@@ -238,7 +238,7 @@ def _describe_parts(parts: Any, counts: Any) -> str:
     lines = describe_counts(
         f"{count_of(sum(rows), 'row')} in {count_of(len(parts.partitions), 'partition')}",
         [str(name) for name in parts.columns or range(parts.n_features)],
-        _counted(counts.sources, [name or 1 for name in counts.domains], rows),
+        _counted(counts.sources, [1 if name is None else name for name in counts.domains], rows),
         _counted(counts.classes.tolist(), counts.labels, rows),
     )
     lines += [f"left out: {name}: {why}" for name, why in parts.left_out.items()]

@@ -38,11 +38,11 @@ class Manifest:
 def load_manifests(job: Job) -> list[Manifest]:
     """Return the manifests of all calls so far."""
     known: list[Manifest] = []
-    while (content := job.state.read(name := _manifest_name(len(known)))) is not None:
+    while job.state.read(name := _manifest_name(len(known))) is not None:
         if (found := job.state.load(Manifest, name)) is None:
             raise FileFormatError(
-                f"cannot resume: {job.state.url}/{name} is damaged ({len(content):,} bytes); restore it "
-                "from a backup"
+                f"cannot resume: {job.state.url}/{name} is damaged, or was written by another version; "
+                "restore it from a backup, or finish the backfill with that version"
             )
         known.append(found)
     return known

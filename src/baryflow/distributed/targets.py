@@ -85,7 +85,7 @@ class Target:
 
     def load(self) -> None:
         """Continue after the last finished epoch."""
-        self._resume()
+        self._find_state()
         if self.has_work:
             for store in self._stores():
                 if store is not None:
@@ -111,13 +111,18 @@ class Target:
             message = f"{type(error).__name__}: {message}"
         self.failure, self._buffer = message, []
 
-    def _resume(self) -> Session | None:
-        """Return a session in the last state, perhaps one of another worker with the same group."""
+    def _find_state(self) -> TargetSnapshot | None:
+        """Return the last state, perhaps one of another worker with the same group."""
         found = latest_state(self.job.state, self.name)
         self.epoch, self.counts = (0, Counts()) if found is None else (found[0] + 1, found[1].counts)
+        return None if found is None else found[1]
+
+    def _resume(self) -> Session | None:
+        """Return a session in the last state; rows that name no target have none."""
+        found = self._find_state()
         if self.name == NO_TARGET:
             return None
-        session = None if found is None else found[1].session
+        session = None if found is None else found.session
         return self.job.config.begin() if session is None else self.job.config.resume(session)
 
     def _process(self, session: Session | None, epoch: Slice) -> None:

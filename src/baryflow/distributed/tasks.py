@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -115,7 +116,11 @@ class TaskRunner:
     def persist(self, task: Any) -> Any:
         """Return a delayed object with its result left on the workers."""
         client = current_client(self.client)
-        return persist(task)[0] if client is None else client.persist(task)  # type: ignore[no-untyped-call]
+        if client is None:
+            return persist(task)[0]  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # once, for all tasks
+            return client.persist(task)
 
 
 class Watch:
