@@ -12,7 +12,6 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,12 +190,11 @@ class Connection:
         self.client.disconnect()
         self._tried.set()
 
-    def acknowledge(self, number: int, mids: Iterable[int]) -> None:
-        """Acknowledge messages that arrived on connection `number`, unless it was lost."""
+    def acknowledge(self, number: int, mid: int) -> None:
+        """Acknowledge a message that arrived on connection `number`, unless it was lost."""
         with self._lock:
             if number == self.number:
-                for mid in mids:
-                    self.client.ack(mid, 1)
+                self.client.ack(mid, 1)
 
     def close(self) -> None:
         """Send what is left, disconnect, and end the thread."""

@@ -300,7 +300,7 @@ class MqttSource(Listener, Source):
         """Acknowledge what is on disk, in order of arrival."""
         while self._acks and self._acks[0][0] <= self._on_disk:
             _, delivery = self._acks.popleft()
-            self._connection.acknowledge(delivery.connection, [delivery.mid])
+            self._connection.acknowledge(delivery.connection, delivery.mid)
 
     def close(self) -> None:
         """Disconnect; for a durable source the broker keeps what arrives from now on."""
