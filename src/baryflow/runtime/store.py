@@ -64,8 +64,6 @@ _TABLES = {
 }
 #: Bytes of a file up to which all states of targets are checked at the start.
 _CHECKED = 256 << 20
-#: Pages of the write-ahead log after which SQLite moves them to the file.
-_WAL_PAGES = 4000
 _TALLY = 1 << 62
 _SIZE = struct.Struct("<I")  # length of the JSON of a batch
 _MARK = struct.Struct("<8s16sQI")  # magic, id of the store, transactions, CRC-32
@@ -245,13 +243,11 @@ class Store:
         if execute("PRAGMA journal_mode").fetchone() != ("wal",):
             raise self._damaged("its header is wrong")
         self._check()
-        execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
 
     def _create(self) -> None:
         execute = self._connection.execute
         if not self.is_temporary:
             execute("PRAGMA journal_mode=WAL")
-            execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
         for table, columns in _TABLES.items():
             names = ", ".join(("id INTEGER PRIMARY KEY", *columns, "checksum", "seal", "body"))
             execute(f"CREATE TABLE IF NOT EXISTS {table} ({names})")
