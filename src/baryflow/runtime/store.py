@@ -34,8 +34,10 @@ import errno
 import json
 import os
 import re
+import shutil
 import sqlite3
 import struct
+import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,8 +66,6 @@ _TABLES = {
 }
 #: Bytes of a file up to which all states of targets are checked at the start.
 _CHECKED = 256 << 20
-#: Pages of the write-ahead log after which SQLite moves them to the file.
-_WAL_PAGES = 4000
 _TALLY = 1 << 62
 _SIZE = struct.Struct("<I")  # length of the JSON of a batch
 _MARK = struct.Struct("<8s16sQI")  # magic, id of the store, transactions, CRC-32
@@ -196,14 +196,18 @@ class Store:
         if folder is not None:
             _check_folder(self.folder)
         exists = not self.is_temporary and self._require_complete()
+        had_log = exists and self._log_path.exists()
         self._connection = sqlite3.connect(
             "" if folder is None else self.path, patience, isolation_level=None, check_same_thread=False
         )
         try:
             with self._translated():
                 self._open(exists)
-        except BaseException as error:
-            self._close_unchanged(isinstance(error, FileFormatError))
+        except FileFormatError:
+            self._close_unchanged(had_log)
+            raise
+        except BaseException:
+            self._connection.close()
             raise
 
     @property
@@ -216,7 +220,7 @@ class Store:
     def _require_complete(self) -> bool:
         """Return whether there is a store; raise if only a part of it is there."""
         found = self.path.exists()
-        for other in (self._mark_path, self.path.with_name(f"{self.path.name}-wal")):
+        for other in (self._mark_path, self._log_path):
             if not found and other.exists():
                 raise self._damaged(f"it does not exist, but {other.name} does")
         return found
@@ -224,6 +228,10 @@ class Store:
     @property
     def _mark_path(self) -> Path:
         return self.path.with_suffix(".mark")
+
+    @property
+    def _log_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
 
     def _open(self, exists: bool) -> None:
         execute = self._connection.execute
@@ -245,13 +253,11 @@ class Store:
         if execute("PRAGMA journal_mode").fetchone() != ("wal",):
             raise self._damaged("its header is wrong")
         self._check()
-        execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
 
     def _create(self) -> None:
         execute = self._connection.execute
         if not self.is_temporary:
             execute("PRAGMA journal_mode=WAL")
-            execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
         for table, columns in _TABLES.items():
             names = ", ".join(("id INTEGER PRIMARY KEY", *columns, "checksum", "seal", "body"))
             execute(f"CREATE TABLE IF NOT EXISTS {table} ({names})")
@@ -360,17 +366,21 @@ class Store:
                 raise OSError(number, os.strerror(number), str(self.path)) from error
             raise self._damaged(str(error)) from error
 
-    def _close_unchanged(self, keep: bool) -> None:
-        """Close the file; SQLite would delete the write-ahead log, which may be what is damaged."""
-        log = self.path.with_name(f"{self.path.name}-wal")
-        kept = log.with_name(f"{log.name}.kept")
-        if keep := keep and log.exists():
-            with contextlib.suppress(FileExistsError):
-                os.link(log, kept)
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.close()
-        if keep:
-            kept.replace(log)
+    def _close_unchanged(self, had_log: bool) -> None:
+        """Close a damaged file; SQLite would move its log into the file, and delete the log."""
+        names = [self.path.name, *([self._log_path.name] if had_log else [])]
+        with tempfile.TemporaryDirectory(prefix=".kept-", dir=self.folder) as copies:
+            try:
+                for name in names:
+                    shutil.copyfile(self.folder / name, Path(copies) / name)
+            except OSError:  # no room
+                names = []
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            for name in names:
+                (Path(copies) / name).replace(self.folder / name)
+        if not had_log:
+            self._log_path.unlink(missing_ok=True)
 
     # -- transactions ----------------------------------------------------------------------------
 

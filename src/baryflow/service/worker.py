@@ -48,9 +48,9 @@ from baryflow.service.worker_targets import WorkerTargets
 _log = logging.getLogger("baryflow.service")
 _LENGTH = struct.Struct("<I")
 #: Requests that are journalled together, at most.
-_MOST_GROUPED = 32
+_MOST_GROUPED = 8
 #: Sessions that are committed at once if few requests come.
-_MOST_COMMITTED = 16
+_MOST_COMMITTED = 4
 #: Views of targets that are prepared or wait at most, in one worker: each has a copy of the state.
 _MOST_VIEWS = 32
 #: Bytes that are read from a socket at once.
