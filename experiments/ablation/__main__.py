@@ -69,7 +69,8 @@ def without_posteriors():
     """Let class probabilities not count in the costs of transport plans."""
 
     def fit_dictionary(*arguments):
-        return original(*arguments[:-1], None)
+        *others, posteriors = arguments
+        return original(*others, np.full_like(posteriors, 1.0 / posteriors.shape[1]))
 
     original = _adapt.fit_dictionary
     return [(_adapt, "fit_dictionary", fit_dictionary)]
