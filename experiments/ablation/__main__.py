@@ -117,7 +117,10 @@ def without_evidence(name):
 
 def with_default_coefficients():
     """Let leave-one-source-out learn the experts' weights alone."""
-    return [(_leave_one_out, "learn_coefficients", lambda _: _explanations.DEFAULT_COEFFICIENTS)]
+    return [
+        (_leave_one_out, "learn_coefficients", lambda _: _explanations.DEFAULT_COEFFICIENTS),
+        (_committee, "_learn_shifts", lambda *_: np.zeros(2)),
+    ]
 
 
 def is_raw(name):

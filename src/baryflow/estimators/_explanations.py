@@ -31,7 +31,7 @@ EXPECTED, VOTES, FIXED_POINT, BASELINE, NOT_ADAPTING = (
 #: Evidence for an explanation, in the order of the coefficients.
 EVIDENCE = ("likelihood", "fit", "calibration", "votes", "baseline", "not expected", "not adapting")
 #: Where the coefficients start, and to which they are drawn: learned on fourteen sets and six fleets
-#: together. The last is what the reference of the method has.
+#: together. The last is what the reference of the method has; the experts learn it once more.
 DEFAULT_COEFFICIENTS = np.array([0.5, 1.1, 0.8, 0.5, 1.3, -0.4, -2.5])
 #: Evidence that is compared with that of the best explanation; differences count by their logarithm.
 _SQUASHED = [0, 2, 4]
@@ -341,8 +341,8 @@ def measure_evidence(
     # Estimated proportions fit better by chance alone: by one for each that is free (Akaike).
     table[1:, 0] -= len(prior) - 1
     if candidates[-1].name == NOT_ADAPTING:
-        # What classifies raw rows needs no calibration, so none speaks for or against it; its votes do.
-        table[-1, :3] = table[0, :3]
+        # What classifies raw rows needs no calibration, so none speaks for or against it.
+        table[-1] = table[0]
     known = [sum((_place_baseline(model, b, one) for b in baselines), 0.0) for one in candidates]
     table = np.column_stack([table, known])
     against_best = table[:, _SQUASHED] - table[:, _SQUASHED].max(axis=0)
