@@ -140,9 +140,7 @@ def test_a_file_without_rows_is_an_error(sources, tmp_path, command, kind):
     assert str(empty) in result.stderr
 
 
-def test_labels_that_differ_in_case_are_pointed_out_and_blanks_around_them_do_not_count(
-    sources, tmp_path
-):
+def test_labels_that_differ_in_case_are_pointed_out_and_outer_blanks_do_not_count(sources, tmp_path):
     frame(1).replace("worn", "WORN").to_csv(sources[0], index=False)
     path = tmp_path / "pump4.ndjson"
     frame(2).replace("normal", "normal ").to_json(path, orient="records", lines=True)
