@@ -213,6 +213,18 @@ def test_a_file_that_is_missing_is_reported(killed, tmp_path, name):
         Store(tmp_path / "copy")
 
 
+def test_what_a_later_process_has_committed_is_missed_too(tmp_path):
+    folder = tmp_path / "store"
+    with opened(folder) as application:
+        application.add(1)
+    shutil.copytree(folder, tmp_path / "before")
+    with opened(folder) as application:
+        application.add(2)
+    shutil.copyfile(tmp_path / "before" / "store.db", folder / "store.db")
+    with pytest.raises(FileFormatError, match="transactions are missing"):
+        Store(folder)
+
+
 @pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.mark"])
 @pytest.mark.parametrize("kind", ["flip", "cut", "zeros"])
 def test_damage_anywhere_is_reported_or_does_no_harm(killed, tmp_path, name, kind):
