@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputErro
 from baryflow.runtime import Loop, Store
 from baryflow.runtime.store import Entry
 from baryflow.streams import Batch, Rejected
+from tests.runtime.ends import full_disk
 
 
 def batch(seed, n=3):
@@ -251,17 +251,6 @@ def test_damage_anywhere_is_reported_or_does_no_harm(killed, tmp_path, name, kin
 
 
 # -- full disks --------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def full_disk(size):
-    """Let no file grow beyond a size."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_refuses_a_batch_and_loses_none(tmp_path):
