@@ -75,7 +75,8 @@ def judge(folder, name, expected):
         return "recovered" if outputs(folder / name) == expected else "WRONG"
     if "cannot resume" not in words:
         return "UNCLEAR"
-    return "reported" if digest(folder / name) == before else "CHANGED"
+    changed = sorted({path for path, _ in set(digest(folder / name)) ^ set(before)})
+    return "reported" if not changed else f"CHANGED {' '.join(changed)}"
 
 
 def main(arguments=None):

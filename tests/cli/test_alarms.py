@@ -146,6 +146,16 @@ def test_commands_are_carried_out_and_refused_with_a_reason(model, folder):
     assert (last["change"], last["state"], last["by"]) == ("acknowledged", "normal", "ada")
 
 
+def test_half_a_record_at_the_end_of_a_file_of_alarms_is_cut_off(model, folder):
+    """A kill or a full disk may have left it."""
+    first = {"event": "alarm", "change": "raised", "message": "of an earlier run"}
+    (folder / "alarms.ndjson").write_text(json.dumps(first) + '\n{"event": "al')
+    follow(model, "--alarms", "alarms.ndjson", "--checkpoint", "state")
+    found = read(folder / "alarms.ndjson")
+    assert found[0] == first
+    assert {one["event"] for one in found[1:]} == {"alarm"}
+
+
 @pytest.mark.parametrize(
     ("config", "options", "words"),
     [

@@ -1,7 +1,9 @@
 """Two ends of a stream, as simple as they can be."""
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import struct
 from pathlib import Path
@@ -31,6 +33,17 @@ def transactions(folder):
     """Return how many transactions a store has had; the first four belong to its creation."""
     path = Path(folder) / "store.mark"
     return struct.unpack("<8s16sQI", path.read_bytes())[2] if path.exists() else 0
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """Let no file grow beyond a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Rows(Source):

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import resource
 import socket
 import threading
 
@@ -13,6 +12,7 @@ from baryflow.runtime.outbox import Outbox, SinkSender
 from baryflow.runtime.store import Message
 from baryflow.streams import open_sink
 from baryflow.streams.webhook import Webhook
+from tests.runtime.ends import full_disk
 from tests.runtime.receiver import SECRET, Receiver
 from tests.waiting import wait_until
 
@@ -103,17 +103,6 @@ def test_the_oldest_are_dropped_if_too_many_wait():
     wait_until(lambda: not len(box))
     box.close()
     assert sender.sent[-5:] == records(195, 200)
-
-
-@contextlib.contextmanager
-def full_disk(size):
-    """Let no file grow beyond a size."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_leaves_no_half_record_in_a_file(tmp_path):

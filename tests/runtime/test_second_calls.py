@@ -166,3 +166,23 @@ def test_a_parquet_file_that_is_finished_says_so(tmp_path):
     open_sink(tmp_path / "out.parquet").close()
     with pytest.raises(InvalidInputError, match="is complete"):
         open_sink(tmp_path / "out.parquet", resume=True)
+
+
+def test_a_new_checkpoint_beside_existing_outputs_is_a_warning(files):
+    out = files / "out.ndjson"
+    assert "overwritten" not in run(files, "-o", out).stderr
+    assert "overwritten" not in run(files, "-o", out).stderr  # it resumes
+    for path in (files / "kept").iterdir():
+        path.unlink()
+    found = run(files, "-o", out)
+    assert (found.exit_code, "out.ndjson is overwritten" in found.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["store.db", "store.mark"])
+def test_a_checkpoint_without_one_of_its_files_is_refused(files, name):
+    run(files, "-o", files / "out.ndjson")
+    (files / "kept" / name).unlink()
+    before = (files / "out.ndjson").read_bytes()
+    found = run(files, "-o", files / "out.ndjson")
+    assert (found.exit_code, "cannot resume" in found.stderr) == (1, True)
+    assert (files / "out.ndjson").read_bytes() == before

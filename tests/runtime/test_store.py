@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputErro
 from baryflow.runtime import Loop, Store
 from baryflow.runtime.store import Entry
 from baryflow.streams import Batch, Rejected
+from tests.runtime.ends import full_disk
 
 
 def batch(seed, n=3):
@@ -213,6 +213,18 @@ def test_a_file_that_is_missing_is_reported(killed, tmp_path, name):
         Store(tmp_path / "copy")
 
 
+def test_what_a_later_process_has_committed_is_missed_too(tmp_path):
+    folder = tmp_path / "store"
+    with opened(folder) as application:
+        application.add(1)
+    shutil.copytree(folder, tmp_path / "before")
+    with opened(folder) as application:
+        application.add(2)
+    shutil.copyfile(tmp_path / "before" / "store.db", folder / "store.db")
+    with pytest.raises(FileFormatError, match="transactions are missing"):
+        Store(folder)
+
+
 @pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.mark"])
 @pytest.mark.parametrize("kind", ["flip", "cut", "zeros"])
 def test_damage_anywhere_is_reported_or_does_no_harm(killed, tmp_path, name, kind):
@@ -239,17 +251,6 @@ def test_damage_anywhere_is_reported_or_does_no_harm(killed, tmp_path, name, kin
 
 
 # -- full disks --------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def full_disk(size):
-    """Let no file grow beyond a size."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_refuses_a_batch_and_loses_none(tmp_path):

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
-from baryflow.exceptions import BaryflowError, InvalidInputError, TransportError
+from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError, TransportError
 from baryflow.runtime import Loop, Runner, Session, SessionConfig, Store
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
@@ -104,6 +104,36 @@ def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path, monkeypa
         assert not post(client, "a", rows[10:20], "two").json()["repeated"]
     assert refused.status_code == 507
     assert "nothing was changed" in refused.json()["error"]
+
+
+def test_a_service_starts_on_a_full_disk_and_refuses_rows(serving, rows, tmp_path, monkeypatch):
+    with serving(tmp_path) as client:
+        post(client, "a", rows[:10], "one")
+        kill_at_end(worker(client))
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        for name in ("append", "write_session", "put_message", "set"):
+            patch.setattr(Store, name, full)
+        with serving(tmp_path) as client:
+            assert client.get("/v1/targets/a").json()["rows_seen"] == 10
+            assert post(client, "a", rows[10:20], "two").status_code == 507
+    with serving(tmp_path) as client:
+        assert post(client, "a", rows[:10], "one").json()["repeated"]
+        assert post(client, "a", rows[10:20], "two").json()["first"] == 11
+
+
+def test_a_damaged_store_is_reported_and_the_service_does_not_start(serving, rows, tmp_path):
+    with serving(tmp_path) as client:
+        post(client, "a", rows[:10], "one")
+    content = bytearray((tmp_path / "store.db").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "store.db").write_bytes(content)
+    with pytest.raises(FileFormatError, match="is damaged"), serving(tmp_path):
+        pass
+    assert (tmp_path / "store.db").read_bytes() == content
 
 
 def test_a_folder_that_cannot_be_used_is_refused_before_anybody_connects(model, tmp_path):

@@ -264,8 +264,7 @@ class Store:
         with self.transaction():
             self._put_named("meta", "id", body=self._id)
         if not self.is_temporary:
-            container.write_bytes(self._mark_path, self._packed_mark())
-            self._write_mark()
+            self._create_mark()
 
     def _check(self) -> None:
         """Check the whole file, and read what is kept in memory."""
@@ -325,8 +324,7 @@ class Store:
             packed = self._mark_path.read_bytes()[: _MARK.size]
         except FileNotFoundError:
             if self._commits == 1:  # killed between the first transaction and its mark
-                container.write_bytes(self._mark_path, self._packed_mark())
-                self._write_mark()
+                self._create_mark()
                 return
             raise self._damaged(f"{self._mark_path.name} does not exist") from None
         if len(packed) < _MARK.size or packed[-4:] != _crc(packed[:-4]):
@@ -337,6 +335,7 @@ class Store:
         if commits > self._commits:
             missing = commits - self._commits
             raise self._damaged(f"the last {missing} transactions are missing from it")
+        self._open_mark()
 
     def _damaged(self, what: str) -> FileFormatError:
         return FileFormatError(
@@ -415,19 +414,26 @@ class Store:
             self.seq, self._tally = before
             raise
         self._commits += 1
-        if synced and self._mark is not None:
-            self._write_mark()
+        if synced:
+            with contextlib.suppress(OSError):  # the transaction is on disk all the same
+                self._write_mark()
 
     def _set_synchronous(self, how: str) -> None:
         if self._synchronous != how:
             self._connection.execute(f"PRAGMA synchronous={'OFF' if self.is_temporary else how}")
             self._synchronous = how
 
+    def _create_mark(self) -> None:
+        container.write_bytes(self._mark_path, self._packed_mark())
+        self._open_mark()
+
+    def _open_mark(self) -> None:
+        self._mark = os.open(self._mark_path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+
     def _write_mark(self) -> None:
-        if self._mark is None:
-            self._mark = os.open(self._mark_path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
-        os.lseek(self._mark, 0, os.SEEK_SET)
-        os.write(self._mark, self._packed_mark())
+        if self._mark is not None:
+            os.lseek(self._mark, 0, os.SEEK_SET)
+            os.write(self._mark, self._packed_mark())
 
     def _packed_mark(self) -> bytes:
         content = _MARK.pack(_MAGIC, self._id, self._commits, 0)[:-4]
