@@ -65,7 +65,7 @@ def test_the_limits_are_the_defaults():
     for figure in (
         f"{Limits.rows:,}", f"{Limits.targets:,}", f"{Limits.body // 2**20} MiB",
         f"{Limits.buffered // 2**20} MiB", f"{Limits.requests}, {Limits.waiting}",
-        f"every {Limits.snapshot_every:,} batches or {Limits.snapshot_seconds:g} s",
+        f"{Limits.snapshot_every:,} batches (`--snapshot-every`), or {Limits.snapshot_seconds:g} s",
         f"{Limits.in_memory} targets are in memory", f"last {notes.BATCHES} batches",
         f"last\n{notes.RECENT} rows",
     ):  # fmt: skip
