@@ -55,6 +55,7 @@ COMMANDS = {
     "experiments/kills/results/kills.csv": "python -m experiments.kills",
     "experiments/kills/results/alarms.csv": "python -m experiments.kills --alarms",
     "experiments/kills/results/labels.csv": "python -m experiments.kills --labels",
+    "experiments/kills/results/all.csv": "python -m experiments.kills --kills 30 --labels --alarms",
     "experiments/million/results": "python -m experiments.million",
     "experiments/msda/results": "python -m experiments.msda --data FOLDER",
     "experiments/novelty/results": "python -m experiments.novelty --data FOLDER --classifier linear "

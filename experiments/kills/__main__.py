@@ -3,11 +3,12 @@
 ``python -m experiments.kills [--kills 100]`` follows the fifth pump of examples/ (its rows, many times
 over), once undisturbed and once killed by SIGKILL at moments drawn at random, and writes a line for
 every life to ``results/kills.csv``. With ``--labels`` one in twenty rows gets its label, from a file in
-no order, and the model at the end is compared, too; the lines are in ``results/labels.csv``.
+no order, half of the normal ones are a baseline, and the model at the end is compared, too; the lines
+are in ``results/labels.csv``.
 
 With ``--alarms`` predictions raise alarms, one of them is shelved and one suppressed, and each change is
 sent to a webhook. The state of the alarms at the end is compared, and that each change has arrived; the
-lines are in ``results/alarms.csv``.
+lines are in ``results/alarms.csv``, with ``--labels`` as well in ``results/all.csv``.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ def prepare(folder, times):
     (folder / "rows.csv").write_text("\n".join([header, *rows, ""]), encoding="utf-8")
     truth = (PUMPS / "pump_e_labels.csv").read_text(encoding="utf-8").splitlines()[1:]
     numbers = random.Random(0).sample(range(len(rows)), len(rows) // 20)
-    labels = [f"{number + 1},{truth[number % len(truth)].split(',')[1]}" for number in numbers]
-    (folder / "labels.csv").write_text("\n".join(["position,label", *labels, ""]), encoding="utf-8")
+    labels = [(number, truth[number % len(truth)].split(",")[1]) for number in numbers]
+    lines = [f"{n + 1},{label},{str(label == 'normal' and n % 2 == 0).lower()}" for n, label in labels]
+    text = "\n".join(["position,label,baseline", *lines, ""])
+    (folder / "labels.csv").write_text(text, encoding="utf-8")
 
 
 def prepare_alarms(folder):
@@ -162,7 +165,8 @@ def main(arguments=None):
         if receiver is not None:
             differ += compare_alarms(folder, receiver.messages)
     RESULTS.mkdir(exist_ok=True)
-    name = "alarms.csv" if options.alarms else "labels.csv" if options.labels else "kills.csv"
+    names = {(False, False): "kills", (True, False): "labels", (False, True): "alarms"}
+    name = f"{names.get((options.labels, options.alarms), 'all')}.csv"
     with (RESULTS / name).open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kill", "seconds", "bytes_of_predictions"))
