@@ -83,7 +83,20 @@ def test_what_does_not_fit_is_refused(forgetful, tmp_path, more, words):
     assert words in result.stderr
 
 
-def test_a_resumed_run_has_the_same_baseline_options(fitted, files, tmp_path):
-    how = ["--time", "time", "-o", tmp_path / "o.ndjson", "--checkpoint", tmp_path / "state"]
-    call("run", fitted, files[0], *how, "--baseline-rows", 30)
-    assert "baseline-rows" in call("run", fitted, files[0], *how, "--baseline-rows", 40, code=1).stderr
+def test_a_resumed_run_has_the_same_options(fitted, files, tmp_path):
+    out = tmp_path / "o.ndjson"
+    how = ["--time", "time", "-o", out, "--checkpoint", tmp_path / "state"]
+    given = ["--batch-size", 32, "--baseline-rows", 30, *NORMAL]
+    call("run", fitted, files[0], *how, *given)
+    written = out.read_bytes()
+    for other, words in (
+        (["--batch-size", 32, "--baseline-rows", 40, *NORMAL], "--baseline-rows 40"),
+        (["--batch-size", 32, *NORMAL], "without --baseline-rows"),
+        (["--batch-size", 32, "--baseline-rows", 30], "without --normal-class"),
+        (["--baseline-rows", 30, *NORMAL], "without --batch-size"),
+        ([*given, "--baseline", files[1]], "--baseline"),
+    ):
+        assert words in call("run", fitted, files[0], *how, *other, code=1).stderr
+        assert out.read_bytes() == written
+    call("run", fitted, files[0], *how, *given)
+    assert out.read_bytes() == written

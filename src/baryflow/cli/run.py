@@ -223,7 +223,7 @@ def run(
         fades = (fitted.model if isinstance(fitted, SignalModel) else fitted).half_life is not None
         forgets = fades or drift in ("forget", "restart")  # which rows it has learned before matters
         largest = 0 if batch_size or stream.live or labels or forgets else LARGEST_BATCH
-        batch_size = batch_size or SessionConfig.batch_size
+        given, batch_size = batch_size, batch_size or SessionConfig.batch_size
         job = StreamRun(
             config=SessionConfig(fitted, batch_size, drift, alarms, first, largest),
             rows=rows,
@@ -240,11 +240,13 @@ def run(
             rotate=rotate,
             alarm=alarm,
             shaping={
-                "batch-size": batch_size,
+                "batch-size": given,
                 "drift": drift,
                 "rotate": rotate,
-                **({} if baseline_rows is None else {"baseline-rows": baseline_rows}),
-                **({} if normal_until is None else {"normal-until": normal_until}),
+                "baseline": baseline,
+                "baseline-rows": baseline_rows,
+                "normal-until": normal_until,
+                "normal-class": normal_class,
                 **stream.shaping(),
             },
         )
