@@ -117,10 +117,7 @@ def without_evidence(name):
 
 def with_default_coefficients():
     """Let leave-one-source-out learn the experts' weights alone."""
-    return [
-        (_leave_one_out, "learn_coefficients", lambda _: _explanations.DEFAULT_COEFFICIENTS),
-        (_committee, "_learn_shifts", lambda *_: np.zeros(2)),
-    ]
+    return [(_leave_one_out, "learn_coefficients", lambda _: _explanations.DEFAULT_COEFFICIENTS)]
 
 
 def is_raw(name):

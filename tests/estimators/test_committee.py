@@ -10,7 +10,6 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.estimators._committee import Calibration, Committee, Trial, learn_committee, learn_weights
 from baryflow.estimators._experts import describe_experts
-from baryflow.estimators._explanations import EXPECTED, FIXED_POINT, NOT_ADAPTING
 from tests.estimators.streams import PROBLEM, Fleet, fit_default, stream
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=30, random_state=0)
@@ -70,7 +69,6 @@ def trials(right, shifted=None, unadapted=0.5, n=600):
             fold=fold,
             stream="whole stream",
             true_logs=logs,
-            names=(EXPECTED, FIXED_POINT, NOT_ADAPTING),
             log_weights=np.log([0.4, 0.3, 0.3]),
             logs=(logs, other, None),
             unadapted=vote(codes, unadapted, rng),
@@ -108,23 +106,6 @@ def test_the_sum_of_the_weights_calibrates():
     for weight, factor in ((sharp, 3.0), (blunt, 0.5)):
         certain = softmax(weight[0] * factor * right, axis=1).max(axis=1).mean()
         assert certain == pytest.approx(0.9, abs=0.03)
-
-
-def test_kinds_of_explanations_that_were_right_become_likelier():
-    start = even().coefficients[-2:]  # not expected, not adapting
-    found = {}
-    for name, right in {
-        "expected": {"right": [0.95] * 3, "shifted": [0.5] * 3, "unadapted": 0.5},
-        "other": {"right": [0.5] * 3, "shifted": [0.95] * 3, "unadapted": 0.5},
-        "unadapted": {"right": [0.5] * 3, "shifted": [0.5] * 3, "unadapted": 0.95},
-    }.items():
-        found[name] = learn_committee(even(), trials(**right))[0].coefficients[-2:] - start
-    assert (found["expected"] < -0.3).all()
-    assert found["other"][0] > 0.3
-    assert found["unadapted"][1] > 0.3
-    np.testing.assert_array_equal(
-        learn_committee(even(), trials([0.9] * 3))[0].coefficients[:-2], even().coefficients[:-2]
-    )
 
 
 def test_scores_are_of_weights_that_other_folds_taught():

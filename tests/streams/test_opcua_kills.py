@@ -123,7 +123,7 @@ def disturbed(plant, rows, count, rate, url, disturb):
         thread = threading.Thread(target=disturb)
         with writer:
             thread.start()
-            found, times, notices = gather(source, count - 3, count / rate + 60)
+            found, times, notices = gather(source, count - 3, count / rate + 300)
         thread.join()
     finally:
         source.close()

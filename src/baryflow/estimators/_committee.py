@@ -20,8 +20,6 @@ from scipy.special import expit, log_softmax, logit, logsumexp
 from baryflow.estimators._classifiers import softmax
 from baryflow.estimators._explanations import (
     DEFAULT_COEFFICIENTS,
-    EXPECTED,
-    NOT_ADAPTING,
 )
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers
@@ -30,8 +28,6 @@ from baryflow.validation import Booleans, Floats, Integers
 FLOOR = 1e-3
 #: Penalty on the squared distance of normalised weights from even ones.
 _SHRINKAGE = 0.3
-#: Penalty on the squared changes of the last two coefficients.
-_SHIFT_SHRINKAGE = 0.02
 #: Coefficient of what makes an explanation impossible, whatever labels say.
 _NEVER = -1e6
 #: Values of the parameter `adapt`.
@@ -141,7 +137,6 @@ class Trial(NamedTuple):
     fold: int
     stream: str  # kind of stream
     true_logs: Floats  # of the experts, given the true class proportions: (n_experts, n, n_classes)
-    names: tuple[str, ...]  # of the explanations
     log_weights: Floats  # of the explanations
     logs: tuple[Floats | None, ...]  # of the experts under each; None for not adapting
     unadapted: Floats  # logits of not adapting
@@ -153,37 +148,26 @@ class Trial(NamedTuple):
         logits = [self.unadapted if one is None else np.tensordot(weights, one, 1) for one in self.logs]
         return np.asarray(log_softmax(np.stack(logits), axis=2))
 
-    @property
-    def kinds(self) -> Floats:
-        """Which explanations are not the expected one, and which is not adapting."""
-        other = [float(name not in (EXPECTED, NOT_ADAPTING)) for name in self.names]
-        return np.column_stack([other, [float(name == NOT_ADAPTING) for name in self.names]])
-
 
 def learn_committee(committee: Committee, trials: list[Trial]) -> tuple[Committee, list[Floats]]:
     """Learn the weights of the experts from trials with known class proportions.
 
-    The last two coefficients, how likely explanations are that differ from what is expected and not
-    adapting, are learned once more with the experts' predictions.
-
     Also returns the logits of each trial by weights that were learned on other folds.
     """
 
-    def learn(some: list[Trial]) -> tuple[Floats, Floats]:
-        weights = learn_weights([(trial.true_logs, trial.codes) for trial in some])
-        return weights, _learn_shifts(weights, some)
+    def learn(some: list[Trial]) -> Floats:
+        return learn_weights([(trial.true_logs, trial.codes) for trial in some])
 
     apart = {}
     for fold in sorted({trial.fold for trial in trials}):
         apart[fold] = learn([trial for trial in trials if trial.fold != fold] or trials)
-    logits = [mix_explanations(*apart[trial.fold], trial) for trial in trials]
-    weights, shifts = learn(trials)
+    logits = [mix_explanations(apart[trial.fold], trial) for trial in trials]
+    weights = learn(trials)
     whole = [trial for trial in trials if trial.stream == trials[0].stream]
     accuracy = [(trial.true_logs.argmax(axis=2) == trial.codes).mean(axis=1) for trial in whole]
     found = replace(
         committee,
         weights=weights,
-        coefficients=np.append(committee.coefficients[:-2], committee.coefficients[-2:] + shifts),
         accuracy=np.mean(accuracy, axis=0),
         scores=_score(trials, logits),
         reason="explanations of the target, not adapting among them, are weighed by evidence",
@@ -191,33 +175,9 @@ def learn_committee(committee: Committee, trials: list[Trial]) -> tuple[Committe
     return found, logits
 
 
-def _learn_shifts(weights: Floats, trials: list[Trial]) -> Floats:
-    """Return what to add to the coefficients of "not expected" and "not adapting"."""
-    from scipy.optimize import minimize
-
-    cases = [
-        (trial.log_weights, trial.kinds, trial.explain(weights)[:, np.arange(len(y)), y])
-        for trial in trials
-        for y in [trial.codes]
-    ]
-
-    def cost(shifts: Floats) -> tuple[float, Floats]:
-        value, slope = _SHIFT_SHRINKAGE * float(shifts @ shifts), 2.0 * _SHIFT_SHRINKAGE * shifts
-        for log_weights, kinds, right in cases:
-            prior = log_softmax(log_weights + kinds @ shifts)
-            joint = prior[:, None] + right
-            total = logsumexp(joint, axis=0)
-            gain = np.exp(joint - total).mean(axis=1) - np.exp(prior)
-            value -= float(total.mean()) / len(cases)
-            slope = slope - kinds.T @ gain / len(cases)
-        return value, slope
-
-    return np.asarray(minimize(cost, np.zeros(2), jac=True, method="L-BFGS-B").x)
-
-
-def mix_explanations(weights: Floats, shifts: Floats, trial: Trial) -> Floats:
+def mix_explanations(weights: Floats, trial: Trial) -> Floats:
     """Return the logarithms of the predicted probabilities, averaged over explanations."""
-    prior = log_softmax(trial.log_weights + trial.kinds @ shifts)
+    prior = log_softmax(trial.log_weights)
     return np.asarray(logsumexp(prior[:, None, None] + trial.explain(weights), axis=0))
 
 

@@ -31,7 +31,7 @@ EXPECTED, VOTES, FIXED_POINT, BASELINE, NOT_ADAPTING = (
 #: Evidence for an explanation, in the order of the coefficients.
 EVIDENCE = ("likelihood", "fit", "calibration", "votes", "baseline", "not expected", "not adapting")
 #: Where the coefficients start, and to which they are drawn: learned on fourteen sets and six fleets
-#: together. The last is what the reference of the method has; the experts learn it once more.
+#: together. The last is what the reference of the method has.
 DEFAULT_COEFFICIENTS = np.array([0.5, 1.1, 0.8, 0.5, 1.3, -0.4, -2.5])
 #: Evidence that is compared with that of the best explanation; differences count by their logarithm.
 _SQUASHED = [0, 2, 4]

@@ -288,11 +288,10 @@ def with_committee(
         Prediction(measure_agreement(trial.agreements, weights), one, trial.codes)
         for trial, one in zip(trials, logits, strict=True)
     ]
-    shifts = committee.coefficients[-2:] - evidence.coefficients[-1][-2:]
     inside = [
         Prediction(
             measure_agreement(trial.agreements, weights),
-            mix_explanations(weights, shifts, trial),
+            mix_explanations(weights, trial),
             trial.codes,
         )
         for result in results
@@ -533,7 +532,6 @@ def _try(
         fold=number,
         stream=stream,
         true_logs=expert_logs(knowledge, true, X, raw),
-        names=tuple(one.name for one in found),
         log_weights=np.log([max(one.weight, 1e-300) for one in found]),
         logs=tuple(
             None if one.reconstruction is None else expert_logs(knowledge, one, X, raw) for one in found
