@@ -54,7 +54,9 @@ class Rows:
         )
 
     def variances(self, metric):
-        return [spreads.select(self.alive).variances(metric) for spreads in (self.matrices, self.factors)]
+        return [
+            spreads.select(self.alive).variances(metric) for spreads in (self.matrices, self.factors)
+        ]
 
 
 def test_the_limit_is_the_directions_and_a_few_more():
