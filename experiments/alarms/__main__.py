@@ -37,7 +37,7 @@ def follow(plant, session, hours, kinds=("raised", "repeated")):
             row = Rows(window.features[None], np.array([session.position + 1]), [time], [""])
             raised += [
                 (window.hour, event.details["alarm"], event.details["change"])
-                for event in session.take(row).events
+                for event in session.apply(row).events
                 if event.kind == "alarm" and (kinds is None or event.details["change"] in kinds)
             ]
     return raised

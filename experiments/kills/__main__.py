@@ -2,13 +2,12 @@
 
 ``python -m experiments.kills [--kills 100]`` follows the fifth pump of examples/ (its rows, many times
 over), once undisturbed and once killed by SIGKILL at moments drawn at random, and writes a line for
-every life to ``results/kills.csv``. With ``--labels`` one in twenty rows gets its label, from a file in
-no order, half of the normal ones are a baseline, and the model at the end is compared, too; the lines
-are in ``results/labels.csv``.
+every life to ``results/kills.csv``. One in twenty rows gets its label, from a file in no order, and half
+of the normal ones are a baseline. Predictions raise alarms, one of them is shelved and one suppressed,
+and each change is sent to a webhook.
 
-With ``--alarms`` predictions raise alarms, one of them is shelved and one suppressed, and each change is
-sent to a webhook. The state of the alarms at the end is compared, and that each change has arrived; the
-lines are in ``results/alarms.csv``, with ``--labels`` as well in ``results/all.csv``.
+In the end predictions, events, quarantined rows and the model must be byte for byte those of the
+undisturbed run, the state of the alarms the same, and each change must have arrived.
 """
 
 from __future__ import annotations
@@ -78,23 +77,25 @@ def alarms_at_the_end(out):
     return session.values["fields"]["state"]["fields"]["alarms"]
 
 
-def follow(folder, name, with_labels, receiver=None, *, call=True):
+def follow(folder, name, receiver):
     out = folder / name
     out.mkdir(exist_ok=True)
     outputs = [option for pair in zip(("-o", "--events", "--quarantine"), FILES, strict=True)
                for option in (pair[0], out / pair[1])]  # fmt: skip
-    arguments = [folder / "pumps.bary", folder / "rows.csv", "--time", "time", *outputs]
-    if with_labels:
-        arguments += ["--labels", folder / "labels.csv", "--labels-certify", "--save", out / MODEL]
-    start = ["run"]
-    if receiver is not None:
-        start = ["--config", folder / "baryflow.toml", "run"]
-        arguments += ["--alarm-webhook", receiver.url, "--alarm-secret-file", folder / "secret"]
-        arguments += ["--alarm-commands", folder / "commands.ndjson"]
-    arguments = [*start, *arguments, "--checkpoint", out / "checkpoint", "--batch-size", 8]
-    if not call:
-        return arguments
-    return subprocess.Popen(command(*arguments), env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    arguments = [
+        folder / "pumps.bary",
+        folder / "rows.csv",
+        "--time",
+        "time",
+        "--batch-size",
+        8,
+        *outputs,
+    ]
+    arguments += ["--labels", folder / "labels.csv", "--labels-certify", "--save", out / MODEL]
+    arguments += ["--alarm-webhook", receiver.url, "--alarm-secret-file", folder / "secret"]
+    arguments += ["--alarm-commands", folder / "commands.ndjson", "--checkpoint", out / "checkpoint"]
+    start = ["--config", folder / "baryflow.toml", "run"]
+    return subprocess.Popen(command(*start, *arguments), env=ENVIRONMENT, stderr=subprocess.DEVNULL)
 
 
 def state(folder):
@@ -126,21 +127,18 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--labels", action="store_true", help="rows and labels")
-    parser.add_argument("--alarms", action="store_true", help="rows, alarms and a webhook")
     options = parser.parse_args(arguments)
     rng, lives = random.Random(options.seed), []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        receiver = stack.enter_context(Receiver()) if options.alarms else None
+        receiver = stack.enter_context(Receiver())
         prepare_alarms(folder)
         prepare(folder, 1 + options.kills // 6)
-        if follow(folder, "undisturbed", options.labels, receiver).wait() != 0:
+        if follow(folder, "undisturbed", receiver).wait() != 0:
             raise SystemExit("the undisturbed run failed")
-        if receiver is not None:
-            receiver.messages.clear()
+        receiver.messages.clear()
         while True:
-            began, process = time.monotonic(), follow(folder, "killed", options.labels, receiver)
+            began, process = time.monotonic(), follow(folder, "killed", receiver)
             # Most lives end at work: wait until it has begun, then up to a second. Some end before.
             before, early = state(folder / "killed"), rng.random() < 0.1
             while process.poll() is None and not early and state(folder / "killed") == before:
@@ -156,18 +154,14 @@ def main(arguments=None):
                 break
             lives.append((len(lives) + 1, round(time.monotonic() - began, 3), size(folder / "killed")))
             print(*lives[-1], file=sys.stderr, flush=True)
-        files = (*FILES, *([MODEL] if options.labels else []))
         differ = [
             file
-            for file in files
+            for file in (*FILES, MODEL)
             if content(folder / "killed" / file) != content(folder / "undisturbed" / file)
         ]
-        if receiver is not None:
-            differ += compare_alarms(folder, receiver.messages)
+        differ += compare_alarms(folder, receiver.messages)
     RESULTS.mkdir(exist_ok=True)
-    names = {(False, False): "kills", (True, False): "labels", (False, True): "alarms"}
-    name = f"{names.get((options.labels, options.alarms), 'all')}.csv"
-    with (RESULTS / name).open("w", newline="") as file:
+    with (RESULTS / "kills.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kill", "seconds", "bytes_of_predictions"))
         writer.writerows(lives)

@@ -1,7 +1,8 @@
 """SIGKILL under load, again and again: is every acknowledged row and label there, and none twice?
 
 The service has two workers; each time one of the three processes is killed, drawn at random.
-Afterwards the same requests are sent to a service that nothing disturbs: both must have the same state.
+Predictions raise alarms, which are sent to a webhook. Afterwards the same requests are sent to a service
+that nothing disturbs: both must have the same state, and must have sent the same changes of alarms.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from baryflow import codec, load
+from baryflow.alarms import AlarmConfig
 from baryflow.client import Client
 from baryflow.runtime import SessionConfig, Sessions, Store
 from baryflow.service.layout import store_names
 from experiments.service.process import Serve, prepare, write
+from tests.runtime.receiver import SECRET, Receiver
 
 OPTIONS = ("--in-memory", 20, "--batch-size", 8, "--snapshot-every", 6)
 N_WORKERS = 2
@@ -78,10 +81,26 @@ def repeat(client, name, request):
     return client.label(name, names, positions=positions, certify=certify, request_id=request_id)
 
 
+def serve_model(model, name, n_workers, receiver):
+    """Start a service whose checkpoint has a name, and which sends alarms to a webhook."""
+    config, secret = model.with_name("baryflow.toml"), model.with_name("secret")
+    config.write_text("[alarms]\nnormal = ['0']\n")
+    secret.write_text(SECRET)
+    options = ("--checkpoint", model.with_name(name), *OPTIONS, "--workers", n_workers)
+    alarms = ("--alarm-webhook", receiver.url, "--alarm-secret-file", secret)
+    return Serve(model, *options, *alarms, config=config)
+
+
+def sent_alarms(receiver):
+    """Return the changes of alarms that a webhook has received, in the order of each target, once."""
+    found = {(one["key"], one["sequence"]): one for one in receiver.messages}
+    return [found[one] for one in sorted(found)]
+
+
 def read_states(model, folder, n_workers):
     """Return everything that a service that has ended has saved of each target."""
     found = {}
-    config = SessionConfig(load(model), 8, "report")
+    config = SessionConfig(load(model), 8, "report", alarms=AlarmConfig(normal=("0",)))
     for one in store_names(n_workers):
         with closing(Store(folder, name=one)) as store:
             for name in (sessions := Sessions(config, store)):
@@ -102,10 +121,8 @@ def main(quick):
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         model, rows = prepare(folder, 3, 8)
-        killed, undisturbed = Path(folder) / "killed", Path(folder) / "undisturbed"
-        serve = stack.enter_context(
-            Serve(model, "--checkpoint", killed, *OPTIONS, "--workers", N_WORKERS)
-        )
+        receivers = [stack.enter_context(Receiver()) for _ in range(2)]
+        serve = stack.enter_context(serve_model(model, "killed", N_WORKERS, receivers[0]))
         names = [f"machine-{n:02d}" for n in range(n_targets)]
         senders = [Sender(serve.url, names[n::8], rows, n) for n in range(8)]
         for sender in senders:
@@ -136,15 +153,19 @@ def main(quick):
         with Client(serve.url) as client:
             seen = {line["name"]: (line["rows_seen"], line["n_labels"]) for line in client.targets()}
         serve.end()
-        serve = stack.enter_context(Serve(model, "--checkpoint", undisturbed, *OPTIONS, "--workers", 1))
+        serve = stack.enter_context(serve_model(model, "undisturbed", 1, receivers[1]))
         sent = {name: requests for sender in senders for name, requests in sender.sent.items()}
         with Client(serve.url, patience=300) as client:
             for name, requests in sent.items():
                 for request in requests:
                     repeat(client, name, request)
         serve.end()
-        states = [read_states(model, killed, N_WORKERS), read_states(model, undisturbed, 1)]
+        states = [
+            read_states(model, Path(folder) / name, n)
+            for name, n in (("killed", N_WORKERS), ("undisturbed", 1))
+        ]
     differ = sum(states[0].get(name) != states[1].get(name) for name in set(states[0]) | set(states[1]))
+    alarms = [sent_alarms(receiver) for receiver in receivers]
     results = [("targets", len(seen))]
     for i, what in enumerate(("rows", "labels")):
         wanted = {k: n for sender in senders for k, n in getattr(sender, f"n_{what}").items()}
@@ -160,9 +181,12 @@ def main(quick):
         ("answers that do not fit", wrong),
         ("batches sent again and counted once", repeated),
         ("targets whose state differs from that without kills", differ),
+        ("changes of alarms", len(alarms[1])),
+        ("changes of alarms that differ", sum(one not in alarms[1] for one in alarms[0])),
+        ("changes of alarms lost", sum(one not in alarms[0] for one in alarms[1])),
     ]  # fmt: skip
     if not quick:
         write("kills", table + results)
     print(f"{n_kills} kills:", ", ".join(f"{name}: {n}" for name, n in results))
-    bad = ("lost", "twice", "fit", "differs")
+    bad = ("lost", "twice", "fit", "differ")
     return 1 if any(n for name, n in results if any(word in name for word in bad)) else 0

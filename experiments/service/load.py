@@ -91,7 +91,7 @@ def model_alone(path, rows, n_batches):
     with threadpool_limits(limits=1):
         for n in range(n_batches):
             some = rows[(np.arange(N_ROWS) + N_ROWS * n) % len(rows)]
-            machines[n % N_TARGETS].take(Rows(some, np.arange(N_ROWS), [""] * N_ROWS, [""] * N_ROWS))
+            machines[n % N_TARGETS].apply(Rows(some, np.arange(N_ROWS), [""] * N_ROWS, [""] * N_ROWS))
     return {
         "rows_per_second": round(N_ROWS * n_batches / (time.perf_counter() - began), 1),
         "cpu_ms_per_request": round(1e3 * (time.process_time() - cpu) / n_batches, 2),

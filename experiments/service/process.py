@@ -36,13 +36,15 @@ def prepare(folder, n_classes, n_features, n_per_class=60):
 class Serve:
     """``baryflow serve``, or another command that listens."""
 
-    def __init__(self, *arguments, module="baryflow", log=os.devnull, descriptors=None):
+    def __init__(self, *arguments, module="baryflow", log=os.devnull, descriptors=None, config=None):
         self._log, self._descriptors = log, descriptors
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             self.port = sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         verb = ["serve"] if module == "baryflow" else []
+        if config is not None:
+            verb = ["--config", str(config), *verb]
         self._command = [
             sys.executable, "-m", module, *verb, *map(str, arguments), "--port", str(self.port),
         ]  # fmt: skip

@@ -54,7 +54,9 @@ class Rows:
         )
 
     def variances(self, metric):
-        return [spreads.take(self.alive).variances(metric) for spreads in (self.matrices, self.factors)]
+        return [
+            spreads.select(self.alive).variances(metric) for spreads in (self.matrices, self.factors)
+        ]
 
 
 def test_the_limit_is_the_directions_and_a_few_more():
@@ -113,7 +115,7 @@ def test_weighted_components_merge_like_their_rows():
 @pytest.mark.parametrize("other", [Matrices.none(D), Factors.none(D, P, 2**20)])
 def test_what_comes_from_another_pool_is_the_same_there(kind, other):
     rows = Rows(3, 60).merge(20)  # nothing was dropped
-    given = getattr(rows, kind).take(rows.alive)
+    given = getattr(rows, kind).select(rows.alive)
     both = other.plus(np.full((1, D), 2.0)).plus(np.zeros((40, D)), given)
     axes = 4.0 * np.square(rows.metric).sum(axis=0)
     expected = np.vstack([axes, given.variances(rows.metric)])
@@ -141,8 +143,8 @@ def test_saved_factors_go_on_bit_for_bit(seed, times):
     alive = twin.alive
     assert np.array_equal(rows.alive, alive)
     assert np.array_equal(
-        rows.factors.take(alive).variances(rows.metric),
-        twin.factors.take(alive).variances(twin.metric),
+        rows.factors.select(alive).variances(rows.metric),
+        twin.factors.select(alive).variances(twin.metric),
     )
 
 
@@ -150,7 +152,7 @@ def test_saved_factors_go_on_bit_for_bit_though_others_with_more_room_came():
     rows = Rows(1, 12).merge(8)
     factors = Factors.none(D, P, 2**20)
     assert factors.limit < rows.factors.limit
-    factors = factors.plus(np.zeros((4, D)), rows.factors.take(rows.alive))
+    factors = factors.plus(np.zeros((4, D)), rows.factors.select(rows.alive))
     saved = factors.state().unpack()
     for j in (1, 2, 3):
         for spreads in (factors, saved):

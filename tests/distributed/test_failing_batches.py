@@ -119,15 +119,15 @@ def test_batches_from_which_the_model_cannot_learn_are_reported(client, tmp_path
 
 def test_epochs_on_which_the_session_raises_are_quarantined(client, tmp_path, monkeypatch):
     """An error outside of the model would repeat in every call, so its whole epoch is quarantined."""
-    take = Session.take
+    apply = Session.apply
 
     def broken(self, rows, labels=None):
-        result = take(self, rows, labels)  # the session has changed when it fails
+        result = apply(self, rows, labels)  # the session has changed when it fails
         if (rows.values == FATAL).any():
             raise ArithmeticError("injected failure")
         return result
 
-    monkeypatch.setattr(Session, "take", broken)
+    monkeypatch.setattr(Session, "apply", broken)
     table = fleets.rows_of(2, 120)
     fleets.mixed(tmp_path / "in", tables={"7": with_fatal_rows(table, [50]), "8": fleets.rows_of(1)})
     summary = run(client, tmp_path)

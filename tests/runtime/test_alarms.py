@@ -54,7 +54,7 @@ def changes(result):
 
 def test_alarms_are_raised_with_evidence_in_the_units_of_rows(model):
     one = session(model)
-    found = changes(one.take(rows(0, 60)))
+    found = changes(one.apply(rows(0, 60)))
     raised = [event.details for event in found if event.details["change"] == "raised"]
     assert {one["alarm"] for one in raised} == {"leak", "wear"}
     first = raised[0]
@@ -73,10 +73,10 @@ def test_alarms_are_raised_with_evidence_in_the_units_of_rows(model):
 @given(cuts=st.sets(st.integers(1, 59), max_size=6), kills=st.sets(st.integers(1, 59), max_size=3))
 def test_delivery_and_kills_change_nothing(model, cuts, kills):
     whole = session(model)
-    expected = changes(whole.take(rows(0, 30)))
+    expected = changes(whole.apply(rows(0, 30)))
     command = [AlarmCommand("acknowledge", "leak"), AlarmCommand("shelve", "wear", duration="9min")]
     expected += whole.command(command).events
-    expected += changes(whole.take(rows(30, 60)))
+    expected += changes(whole.apply(rows(30, 60)))
     one, found = session(model), []
     edges = sorted({0, 30, 60, *cuts, *kills})
     for start, stop in itertools.pairwise(edges):
@@ -84,16 +84,16 @@ def test_delivery_and_kills_change_nothing(model, cuts, kills):
             found += one.command(command).events
         if start in kills:
             one = resumed(one)
-        found += changes(one.take(rows(start, stop)))
+        found += changes(one.apply(rows(start, stop)))
     assert found == expected
     assert one.alarms.state() == whole.alarms.state()
 
 
 def test_a_row_unlike_everything_raises_an_unknown_alarm(model):
     one = session(model)
-    one.take(rows(0, 40))
+    one.apply(rows(0, 40))
     far = Rows(np.full((3, 4), 1e3), np.arange(41, 44), [""] * 3, [""] * 3)
-    (event,) = changes(one.take(far))
+    (event,) = changes(one.apply(far))
     assert event.details["alarm"] == "unknown"
     assert event.details["evidence"]["columns"][0]["usual"] is None
     assert one.command([AlarmCommand("acknowledge", "unknown")]).events
@@ -103,10 +103,10 @@ def test_rows_without_times_and_delays_in_seconds_give_one_warning(model):
     timed = AlarmConfig.from_table({"on-delay": "1min"})
     one = SessionConfig(model, 16, "off", timed).begin()
     values = replace(rows(0, 20), times=[""] * 20)
-    warnings = [event for event in one.take(values).events if event.kind == "warning"]
+    warnings = [event for event in one.apply(values).events if event.kind == "warning"]
     assert [event.position for event in warnings] == [1]
     one = SessionConfig(model, 16, "off", timed).begin()
-    assert not [event for event in one.take(rows(0, 20)).events if event.kind == "warning"]
+    assert not [event for event in one.apply(rows(0, 20)).events if event.kind == "warning"]
 
 
 def test_commands_that_cannot_be_carried_out_are_refused_with_a_warning(model):
@@ -196,7 +196,7 @@ def test_labels_that_change_the_diagnosis_reclassify_the_alarm_also_after_kills(
     def play(edges):
         one, found = session(model), []
         for start, stop in itertools.pairwise(edges):
-            found += changes(one.take(stream.pick(slice(start, stop))))
+            found += changes(one.apply(stream.pick(slice(start, stop))))
             if stop == 40:
                 one.label(labels)
             one = resumed(one)

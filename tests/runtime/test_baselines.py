@@ -38,12 +38,12 @@ def same(one, other):
 
 def test_a_baseline_is_what_the_model_would_be_given():
     session = SessionConfig(MODEL, 16).begin()
-    session.take(rows(0, 64))
+    session.apply(rows(0, 64))
     result = session.label([Label("idle", position=n, baseline=True) for n in range(1, 31)])
     assert (result.learned, result.pending, result.refused) == (30, 0, [])
     assert result.events[-1].message == "30 rows of a baseline learned"
     model = SessionConfig(MODEL, 16).begin()
-    model.take(rows(0, 64))
+    model.apply(rows(0, 64))
     model.model.set_baseline(X[:30], "idle")
     expected = model.model.predict_proba(X[64:])
     np.testing.assert_array_equal(session.model.predict_proba(X[64:]), expected)
@@ -53,7 +53,7 @@ def test_a_baseline_is_what_the_model_would_be_given():
 
 def test_a_span_of_time_and_rows_themselves():
     session = SessionConfig(MODEL, 16).begin()
-    session.take(rows(0, 48))
+    session.apply(rows(0, 48))
     span = Label("idle", time="2026-11-18T00:00", until="2026-11-18T00:29", baseline=True)
     assert session.label([span]).learned == 30
     given = Label("idle", values=X[3].tolist(), baseline=True)
@@ -62,7 +62,7 @@ def test_a_span_of_time_and_rows_themselves():
 
 def test_a_class_that_no_source_has_is_refused():
     session = SessionConfig(MODEL, 16).begin()
-    session.take(rows(0, 32))
+    session.apply(rows(0, 32))
     result = session.label([Label("odd", position=1, baseline=True)])
     assert "no source has" in result.refused[0][1]
     assert session.model.classes_.tolist() == NAMES.tolist()
@@ -75,9 +75,9 @@ def test_a_class_that_no_source_has_is_refused():
 def test_the_first_rows_are_a_baseline_however_they_are_delivered(first, size):
     config = SessionConfig(MODEL, 16, baseline=first)
     whole, pieces = config.begin(), config.begin()
-    whole.take(rows(0, 100))
+    whole.apply(rows(0, 100))
     for start in range(0, 100, size):
-        pieces.take(rows(start, min(100, start + size)))
+        pieces.apply(rows(start, min(100, start + size)))
         pieces = config.resume(codec.decode(SessionState, *state_of(pieces)))
     same(whole, pieces)
     (baseline,) = whole.model.state_.baselines
@@ -87,7 +87,7 @@ def test_the_first_rows_are_a_baseline_however_they_are_delivered(first, size):
 def test_a_label_of_one_of_the_first_rows_counts_more():
     config = SessionConfig(MODEL, 16, baseline=FirstRows("idle", 16))
     session = config.begin()
-    session.take(rows(0, 16), {3: Label("leak", position=3)})
+    session.apply(rows(0, 16), {3: Label("leak", position=3)})
     (baseline,) = session.model.state_.baselines
     assert (baseline.n_rows, session.model.n_labels_) == (15, 1)
 

@@ -371,7 +371,7 @@ def test_of_two_labels_that_wait_for_a_row_the_latest_counts():
     labels = ExpectedLabels([Label("a", position=3), Label("b", position=3), Label("c", time="noon")])
     assert len(labels) == 2
     rows = Rows(np.zeros((2, 1)), np.array([3, 4]), ["noon", "noon"], ["", ""])
-    found = labels.take("", rows)
+    found = labels.remove_matched("", rows)
     assert {position: one.label for position, one in found.items()} == {3: "b"}
     assert len(labels) == 0
 

@@ -185,7 +185,7 @@ def test_other_warnings_are_no_column_events(model, monkeypatch):
     rows[:, 2] = np.nan
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        events = SessionConfig(model, 32).begin().take(some_rows(rows)).events
+        events = SessionConfig(model, 32).begin().apply(some_rows(rows)).events
     columns = [event.message for event in events if event.kind == "column"]
     assert len(columns) == 1
     assert "'c'" in columns[0]

@@ -35,7 +35,7 @@ def rows(start, stop):
 
 def session(model=NAMED, n=40, batch_size=16, drift="off"):
     found = SessionConfig(model, batch_size, drift).begin()
-    found.take(rows(0, n))
+    found.apply(rows(0, n))
     return found
 
 
@@ -75,18 +75,18 @@ def test_labels_of_waiting_rows_are_held_until_they_are_learned():
     assert (result.learned, result.pending, one.model.n_labels_) == (0, 2, 0)
     assert one.label([Label("leak", position=35)]).pending == 1  # the latest counts
     one = resumed(one)
-    result = one.take(rows(40, 48))
+    result = one.apply(rows(40, 48))
     assert (result.learned, result.learned + result.pending) == (2, 0)
     assert one.model.n_labels_ == 2
     assert one.model.classes_.tolist() == ["idle", "leak", "wear", "pump off"]
     assert [e.details["new_classes"] for e in result.events if e.kind == "label"] == [["pump off"]]
-    assert one.take(rows(48, 64)).events[-1].kind == "batch"  # nothing is held any more
+    assert one.apply(rows(48, 64)).events[-1].kind == "batch"  # nothing is held any more
 
 
 def test_a_label_before_all_rows_waits_for_the_first_batch():
     one = SessionConfig(NAMED, 16).begin()
     assert one.label([Label("leak", values=[0.0] * 4)]).pending == 1
-    assert one.take(rows(0, 16)).learned == 1
+    assert one.apply(rows(0, 16)).learned == 1
     one = SessionConfig(NAMED, 16).begin()
     many = [Label("leak", values=[float(i)] * 4) for i in range(1200)]
     result = one.label(many)
@@ -117,7 +117,7 @@ def test_a_label_that_cannot_be_used_is_reported_and_stops_nothing(label, word):
 
 def test_rows_of_the_same_time_need_a_position():
     one = SessionConfig(NAMED, 16).begin()
-    one.take(replace(rows(0, 20), times=["noon"] * 20))
+    one.apply(replace(rows(0, 20), times=["noon"] * 20))
     result = one.label([Label("leak", time="noon")])
     assert "20 rows" in reasons(result)[0]
     result = one.label([Label("leak", time="noon", values=[1.0] * 4)])
@@ -145,7 +145,7 @@ def test_rows_seen_before_the_stream_have_no_positions_in_it():
     before = NAMED.spawn().partial_fit(P.X_target[100:150])
     one = SessionConfig(before, 16).begin()
     assert "row 17 is not" in reasons(one.label([Label("leak", position=17)]))[0]
-    one.take(rows(0, 16))
+    one.apply(rows(0, 16))
     assert one.label([Label("leak", position=16)]).learned == 1
     asked = one.query(66)
     assert sorted(record["position"] for record in asked) == list(range(1, 16))
@@ -167,7 +167,7 @@ def test_a_session_saved_at_any_time_continues_bit_for_bit(drift):
         ]
         found = [
             [result.records + [event.record() for event in result.events] for result in results]
-            for results in ((s.take(rows(start, start + 10)), s.label(labels)) for s in (one, two))
+            for results in ((s.apply(rows(start, start + 10)), s.label(labels)) for s in (one, two))
         ]
         assert found[0] == found[1]
         two = resumed(two)

@@ -25,7 +25,7 @@ def follow(model, sizes, **options):
         values = P.X_target[start : start + sizes[0]]
         n, sizes = len(values), [*sizes[1:], sizes[0]]
         positions = np.arange(start + 1, start + n + 1)
-        result = session.take(Rows(values, positions, [""] * n, [""] * n))
+        result = session.apply(Rows(values, positions, [""] * n, [""] * n))
         records, events, start = records + result.records, events + result.events, start + n
     return records, events, session
 

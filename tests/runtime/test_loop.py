@@ -1,6 +1,8 @@
 """The durable loop: a batch that cannot be applied is quarantined, and a checkpoint has one owner."""
 
+import contextlib
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,7 @@ from baryflow.client import forward
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Outputs, Runner, Session, SessionConfig, Store
-from tests.runtime.ends import Lines, Rows
+from tests.runtime.ends import Lines, Rows, full_disk
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)
 MODEL = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0).fit(
@@ -30,14 +32,14 @@ class Answering:
 @pytest.fixture
 def poisoned(monkeypatch):
     """Row 30 makes a session fail in a way that it does not handle itself."""
-    take = Session.take
+    apply = Session.apply
 
     def fail(self, rows, labels=None):
         if 30 in rows.positions:
             raise RuntimeError("poison")
-        return take(self, rows, labels)
+        return apply(self, rows, labels)
 
-    monkeypatch.setattr(Session, "take", fail)
+    monkeypatch.setattr(Session, "apply", fail)
 
 
 def lines(path):
@@ -93,6 +95,24 @@ def test_resumed_after_every_batch_it_writes_the_same(tmp_path):
         turns = iter([False])
         totals = follow(tmp_path / "b", lambda turns=turns: next(turns, True))
     assert totals == whole
+    for name in ("predictions", "events", "quarantine"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_run_that_is_repeated_after_each_of_50_full_disks_writes_the_same(tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole, rng, n_full = follow(tmp_path / "a"), random.Random(0), 0
+    follow(tmp_path / "b", lambda: True)
+    store = tmp_path / "b" / "kept" / "store.db"
+    for _ in range(50):
+        with contextlib.suppress(OSError), full_disk(rng.randrange(store.stat().st_size + 20_000)):
+            turns = iter([False])
+            follow(tmp_path / "b", lambda turns=turns: next(turns, True))
+            continue
+        n_full += 1
+    assert n_full > 10
+    assert follow(tmp_path / "b") == whole
     for name in ("predictions", "events", "quarantine"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

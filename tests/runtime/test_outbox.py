@@ -93,6 +93,20 @@ def test_a_receiver_that_has_a_message_does_not_get_it_again():
     assert (one.sent, two.sent) == (records(0, 1), records(0, 1))
 
 
+def test_that_all_receivers_have_a_message_is_noted_once_and_last():
+    receivers, notes = [Away(), Away(), Away()], Notes()
+    for number, receiver in enumerate(receivers):
+        receiver.name = f"receiver {number}"
+        receiver.open.set()
+    box = Outbox(receivers)
+    box.send(messages(records(0, 300)), notes)
+    wait_until(lambda: len(notes) == 900)
+    box.close()
+    for record in records(0, 300):
+        assert [len(received) for one, received, _ in notes if one == record] == [1, 2, 3]
+        assert [finished for one, _, finished in notes if one == record] == [False, False, True]
+
+
 def test_the_oldest_are_dropped_if_too_many_wait():
     sender, notes = Away(), Notes()
     box = Outbox([sender], most=5, pauses=FAST)

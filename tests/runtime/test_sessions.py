@@ -70,7 +70,7 @@ def records(raw):
 @pytest.fixture(scope="module")
 def alone():
     session = SessionConfig(MODEL, 16, "report").begin()
-    return session.take(some_rows(P.X_target[:N])).records
+    return session.apply(some_rows(P.X_target[:N])).records
 
 
 def predictions(found):
@@ -137,7 +137,7 @@ def test_how_rows_are_delivered_changes_nothing(alone, sizes):
     for size in [*sizes, N]:
         rows = some_rows(P.X_target[at : min(at + size, N)], at + 1)
         at += len(rows)
-        found += session.take(rows).records
+        found += session.apply(rows).records
     assert found == alone
 
 
@@ -151,7 +151,7 @@ def test_raw_rows_become_windows_and_a_run_resumes_within_a_window(tmp_path):
     model = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
     model.fit(X, y, np.ones(len(y), dtype=int))
     pair = SignalModel(features, model, step=5)
-    expected = SessionConfig(model, 8).begin().take(some_rows(features.transform(cut))).records
+    expected = SessionConfig(model, 8).begin().apply(some_rows(features.transform(cut))).records
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     _, totals, whole = run(tmp_path / "a", Rows(raw), config=SessionConfig(pair, 8), read_size=33)
     assert predictions(records(whole["predictions"])) == predictions(expected)
@@ -169,7 +169,7 @@ def sessions(folder=None, most=None):
 
 def apply(found, key, n):
     found.seq += 1
-    return found.change(key).take(some_rows(P.X_target[:n]))
+    return found.change(key).apply(some_rows(P.X_target[:n]))
 
 
 def test_sessions_that_do_not_fit_into_memory_are_spilled():

@@ -281,3 +281,30 @@ def test_it_can_be_opened_and_read_on_a_full_disk(killed, tmp_path):
         assert found.found == EXPECTED
         store.close()
     assert check(tmp_path / "copy")
+
+
+def test_a_store_that_could_not_be_created_is_created_when_there_is_room(tmp_path):
+    n_failed = 0
+    for n in range(40):
+        folder = tmp_path / str(n)
+        with contextlib.suppress(OSError), full_disk(1500 * n):
+            Store(folder).close()
+            continue
+        n_failed += 1
+        with opened(folder) as application:
+            application.add(1)
+        with opened(folder) as application:
+            assert application.found == [100]
+    assert n_failed > 10
+
+
+def test_a_damaged_store_stays_as_it_is_on_a_full_disk(killed, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(killed, copy)
+    mark = (copy / "store.mark").read_bytes()
+    (copy / "store.mark").write_bytes(bytes(len(mark)))
+    with full_disk(0), pytest.raises(FileFormatError, match="mark"):
+        Store(copy)
+    assert sorted(path.name for path in copy.iterdir()) == ["store.db", "store.db-wal", "store.mark"]
+    (copy / "store.mark").write_bytes(mark)
+    assert check(copy)

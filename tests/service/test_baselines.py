@@ -29,9 +29,9 @@ def test_a_session_without_a_service_learns_the_same(serving, model, rows):
     assert (answer["learned"], answer["pending"], answer["rejected"]) == (2, 1, [])
     assert found["n_labels"] == 0
     session = SessionConfig(model, 8, "report").begin()
-    session.take(Rows(rows[:20], np.arange(1, 21), ["then"] * 20, [""] * 20))
+    session.apply(Rows(rows[:20], np.arange(1, 21), ["then"] * 20, [""] * 20))
     session.label([Label(0, n, baseline=True) for n in (1, 5, 18)])
-    assert later == session.take(Rows(rows[20:40], np.arange(21, 41), ["then"] * 20, [""] * 20)).records
+    assert later == session.apply(Rows(rows[20:40], np.arange(21, 41), ["then"] * 20, [""] * 20)).records
 
 
 def test_rows_or_a_span_of_time(serving, rows):

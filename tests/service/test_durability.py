@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +19,7 @@ from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputErro
 from baryflow.runtime import Loop, Runner, Session, SessionConfig, Store
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
-from tests.runtime.ends import Rows
+from tests.runtime.ends import Rows, full_disk
 from tests.service.conftest import kill_at_end, post, worker
 from tests.service.processes import Load, Process
 from tests.service.test_routes import session
@@ -244,6 +245,30 @@ def test_a_full_disk_is_507_wherever_it_strikes(serving, rows, tmp_path, monkeyp
     assert lines == {"a": 5, "b": 5, "c": 4}
 
 
+def test_a_disk_that_is_full_at_50_moments_changes_nothing(serving, model, rows, tmp_path):
+    """At each moment files can grow by a number of bytes drawn at random, then by none."""
+    rng, found, refused = random.Random(0), [], 0
+    log = tmp_path / "store.db-wal"
+    with serving(tmp_path, snapshot_every=3) as client:
+        for moment in range(50):
+            some, key = rows[3 * moment : 3 * moment + 3], f"batch-{moment}"
+            with full_disk(log.stat().st_size * (moment % 3 > 0) + rng.randrange(60_000)):
+                answer = post(client, "a", some, key, time="then")
+            if answer.status_code != 200:
+                assert answer.status_code == 507
+                assert answer.headers["retry-after"]
+                answer, refused = post(client, "a", some, key, time="then"), refused + 1
+            assert not answer.json()["repeated"]
+            found += answer.json()["predictions"]
+        kill_at_end(worker(client))
+    assert found == session(model, rows[:150])
+    assert 10 < refused < 40
+    with serving(tmp_path) as client:
+        assert client.get("/v1/targets/a").json()["rows_seen"] == 150
+        got = post(client, "a", rows[150:160], time="then").json()["predictions"]
+    assert got == session(model, rows[:160])[150:]
+
+
 def test_a_full_disk_at_the_end_costs_only_the_snapshot(serving, rows, tmp_path, monkeypatch, caplog):
     def full(self, *_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -361,14 +386,14 @@ def test_a_model_that_fails_in_a_replay_does_not_stop_the_service(
 def test_a_batch_that_cannot_be_applied_is_quarantined_and_the_target_continues(
     serving, rows, tmp_path, monkeypatch
 ):
-    take = Session.take
+    apply = Session.apply
 
     def fail(self, some):
         if (some.values == 13.0).any():
             raise ArithmeticError("a bad number")
-        return take(self, some)
+        return apply(self, some)
 
-    monkeypatch.setattr(Session, "take", fail)
+    monkeypatch.setattr(Session, "apply", fail)
     with serving(tmp_path) as client:
         post(client, "a", rows[:10])
         answer = post(client, "a", np.full((5, 4), 13.0), "bad").json()
@@ -406,12 +431,12 @@ def test_a_batch_that_runs_out_of_memory_is_applied_before_any_later_one(
     serving, rows, tmp_path, monkeypatch
 ):
     """It is in the journal, and a replay would take it for the rows acknowledged after it."""
-    take = Session.take
+    apply = Session.apply
 
     def fail(self, some):
         if len(some) == 7:
             raise MemoryError
-        return take(self, some)
+        return apply(self, some)
 
     with (  # noqa: PT012
         monkeypatch.context() as patch,
@@ -419,7 +444,7 @@ def test_a_batch_that_runs_out_of_memory_is_applied_before_any_later_one(
         serving(tmp_path) as client,
     ):
         post(client, "a", rows[7:10], "before")
-        patch.setattr(Session, "take", fail)
+        patch.setattr(Session, "apply", fail)
         assert post(client, "a", rows[:7], "large").status_code == 500
         with contextlib.suppress(httpx.TransportError):  # the service is stopping
             assert post(client, "a", rows[10:13], "small").status_code == 503

@@ -56,7 +56,7 @@ def test_labels_are_learned_pending_or_rejected_with_the_reason(serving, model, 
     assert (found["n_labels"], found["new_classes"], found["rows_seen"]) == (4, ["7"], 20)
     assert found["proportions"]["7"] is None
     session = SessionConfig(model, 8, "report").begin()
-    session.take(Raw(rows[:20], np.arange(1, 21), ["then"] * 20, [""] * 20))
+    session.apply(Raw(rows[:20], np.arange(1, 21), ["then"] * 20, [""] * 20))
     session.label([Label(int(problem.y_target[n - 1]), n) for n in (1, 2, 18)])
     # The order in one request is kept: labels learned at once are learned together.
     assert session.model.n_labels_ == 2
@@ -70,9 +70,9 @@ def test_a_session_without_a_service_learns_the_same(serving, model, problem, ro
         send(client, "a", labels, certify=True)
         got = post(client, "a", rows[20:40], time="then").json()["predictions"]
     session = SessionConfig(model, 8, "report").begin()
-    session.take(Raw(rows[:20], np.arange(1, 21), ["then"] * 20, [""] * 20))
+    session.apply(Raw(rows[:20], np.arange(1, 21), ["then"] * 20, [""] * 20))
     session.label([Label(one["label"], one["position"], certify=True) for one in labels])
-    assert got == session.take(Raw(rows[20:40], np.arange(21, 41), ["then"] * 20, [""] * 20)).records
+    assert got == session.apply(Raw(rows[20:40], np.arange(21, 41), ["then"] * 20, [""] * 20)).records
 
 
 def test_labels_that_are_sent_again_count_once_also_after_a_restart(serving, problem, rows, tmp_path):

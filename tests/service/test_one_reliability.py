@@ -15,7 +15,7 @@ P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_
 
 def take(session, start, n):
     values = P.X_target[start : start + n]
-    return session.take(Rows(values, np.arange(start + 1, start + n + 1), [""] * n, [""] * n))
+    return session.apply(Rows(values, np.arange(start + 1, start + n + 1), [""] * n, [""] * n))
 
 
 def test_list_detail_chart_report_and_records_show_one_reliability():

@@ -19,7 +19,7 @@ def service(model):
 def session(model, rows):
     """Return the predictions of a session without a service."""
     raw = Raw(rows, np.arange(1, len(rows) + 1), ["then"] * len(rows), [""] * len(rows))
-    return SessionConfig(model, 8, "report").begin().take(raw).records
+    return SessionConfig(model, 8, "report").begin().apply(raw).records
 
 
 def test_predictions_do_not_depend_on_how_rows_are_split_into_requests(serving, model, rows):

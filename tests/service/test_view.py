@@ -22,7 +22,7 @@ def follow(model, rows, batch=16):
     for start in range(0, len(rows), batch):
         some = slice(start, start + batch)
         n = len(rows[some])
-        records = session.take(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
+        records = session.apply(Rows(rows[some], positions[some], [""] * n, [""] * n)).records
         new = [one | {"values": row.tolist()} for one, row in zip(records, rows[some], strict=True)]
         session.metadata["recent"] = [*session.metadata.get("recent", []), *new][-50:]
         record_likelihood(session)

@@ -83,7 +83,7 @@ def label_rows(fitted: Any, rows: Any, predictions: Any, quarantine: Any, batch_
     while (batch := rows.read(batch_size)) is not None:
         rejected = list(batch.rejected)
         for _, some in by_key(batch):
-            result = session.take(some)
+            result = session.apply(some)
             session.waiting = session.waiting.pick([])  # rows to learn from
             rejected += result.rejected
             totals.predicted += len(result.records)

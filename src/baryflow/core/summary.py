@@ -62,7 +62,7 @@ class Matrices:
         between += kept[j] - kept[i]
         kept[i] += part * between
 
-    def take(self, some: Booleans) -> Matrices:
+    def select(self, some: Booleans) -> Matrices:
         """Return those of some components."""
         return Matrices(self.covariances[some])
 
@@ -194,7 +194,7 @@ class Factors:
         self.rest[i] += np.maximum(lost, 0.0)
         return np.asarray(kept @ joint)
 
-    def take(self, some: Booleans) -> Factors:
+    def select(self, some: Booleans) -> Factors:
         """Return those of some components."""
         vectors = [self.vectors[k] for k in np.flatnonzero(some)]
         return Factors(self.limit, vectors, self.diagonal[some], self.rest[some])
@@ -286,7 +286,7 @@ class Pool:
         Carries how components spread in directions that are not the axes.
     metric : array of shape (d, p), optional
         Measure distances between ``means @ metric`` instead of between means and stds; see
-        :meth:`look_through`.
+        :meth:`set_metric`.
     """
 
     def __init__(
@@ -342,7 +342,7 @@ class Pool:
             self._costs = np.pad(self._costs, (0, len(masses)))
             self._measure(self._costs, np.arange(n, len(self)))
 
-    def look_through(self, metric: Floats) -> None:
+    def set_metric(self, metric: Floats) -> None:
         """Measure all distances again through another metric."""
         self._metric, self._places, self._costs = metric, self.means @ metric, None
 
@@ -382,7 +382,7 @@ class Pool:
             setattr(self, f"_{name}", None if array is None else array[kept])
         self._costs = self._costs[np.ix_(kept, kept)]
         if self._spreads is not None:
-            self._spreads = self._spreads.take(kept)
+            self._spreads = self._spreads.select(kept)
 
     def _measure(self, costs: Floats, some: Integers) -> None:
         """Put what it costs to merge some components with all others into the table."""
@@ -687,9 +687,9 @@ class StreamSummary:
         self._pool.append(seen.masses, means, seen.stds, other._pool.spreads)
         self._compress()
 
-    def look_through(self, metric: Floats) -> None:
+    def set_metric(self, metric: Floats) -> None:
         """Decide from now on by the distances of ``x @ metric`` which components to merge."""
-        self._pool.look_through(metric)
+        self._pool.set_metric(metric)
 
     # -- looking -----------------------------------------------------------------------------
 

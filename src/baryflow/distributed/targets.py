@@ -135,7 +135,7 @@ class Target:
         result, name = Result(), numbered(self.epoch)
         if session is not None:
             try:
-                result = session.take(epoch.rows)
+                result = session.apply(epoch.rows)
             except (BaryflowError, OSError, MemoryError):  # not the fault of the rows
                 raise
             except Exception as error:

@@ -232,7 +232,7 @@ class DriftMonitor:
         model, rows = self.model, self.model.check_rows(X)
         if watch.ready and model.state_.mass > 0.0:
             watch.put_down(known_target(model.knowledge_, model.state_))
-        report = self._learn(rows) if watch.known is None else self._look(rows, watch.known)
+        report = self._learn(rows) if watch.known is None else self._compare(rows, watch.known)
         return replace(report, news=self._watch.status not in ("learned", before))
 
     def _learn(self, rows: Floats) -> DriftReport:
@@ -242,7 +242,7 @@ class DriftMonitor:
         self.n_rows += len(classes)
         return DriftReport(self.n_rows, "learning", reason=self._watch.reason)
 
-    def _look(self, raw: Floats, known: KnownTarget) -> DriftReport:
+    def _compare(self, raw: Floats, known: KnownTarget) -> DriftReport:
         """Hold rows against the target as it was known."""
         first, model = self.n_rows, self.model
         measured = measure(model.knowledge_, model.state_, raw, known)

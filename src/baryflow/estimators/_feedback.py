@@ -194,7 +194,7 @@ def fit_correction(
     offsets = _list_offsets(rows, codes, n_classes, scores)
     said = softmax(offsets[0].logits, axis=1)
     own, others = said[: len(codes)], said[len(codes) :]
-    chosen = look_chosen(own, codes, random, others)
+    chosen = measure_choice(own, codes, random, others)
     d = rows.features.shape[1] - 1 - rows.logs.shape[0] * rows.logs.shape[2]  # columns among features
     contradicted = _contradict(labelled.features[:, :d], own, codes, anchors.features[:, :d], others)
     adjustment = _adjust(
@@ -271,7 +271,7 @@ def _fit_linear(
     return linear, np.asarray((rows @ linear - own * labels) / (1.0 - own))
 
 
-def look_chosen(own: Floats, codes: Integers, random: Booleans, others: Floats) -> float:
+def measure_choice(own: Floats, codes: Integers, random: Booleans, others: Floats) -> float:
     """Return how far labels look chosen: because predictions were wrong, or of few classes.
 
     The first is the probability that their errors come from choice rather than from the rate of errors

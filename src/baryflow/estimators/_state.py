@@ -248,7 +248,7 @@ def summarise(state: TargetState) -> TargetSummary:
 def see_scale(sources: SourceKnowledge, rows: StreamSummary, scale: Floats) -> StreamSummary:
     """Return a summary that merges components by distances in the view of a target of this scale."""
     rows = rows.copy()
-    rows.look_through(sources.model.metric(scale))
+    rows.set_metric(sources.model.metric(scale))
     return rows
 
 

@@ -90,12 +90,12 @@ def measure(
     """Hold rows against a target as it was known once, or without that as it is known now."""
     rows, lost = clean(sources, state, raw)
     if known is not None:
-        return replace(hold_against(known, sources, rows), lost=lost)
-    found = hold_against(known_target(sources, state), sources, rows)
+        return replace(measure_against(known, sources, rows), lost=lost)
+    found = measure_against(known_target(sources, state), sources, rows)
     return replace(found, lost=lost, novelty=assess(sources, state, raw)[1])
 
 
-def hold_against(known: KnownTarget, sources: SourceKnowledge, rows: Floats) -> Signals:
+def measure_against(known: KnownTarget, sources: SourceKnowledge, rows: Floats) -> Signals:
     """Hold complete rows against a target as it was known."""
     model = sources.model
     Z = model.project(rows, known.centre, known.scale)

@@ -270,7 +270,7 @@ class OnnxEncoder(Persistable, TakesWindows, TransformerMixin, BaseEstimator):
         network = state.network.tobytes()
         model = cls(network, **state.shell.parameters)
         state.shell.fill(model)
-        model._take_shape(state.length, state.channels)
+        model._set_shape(state.length, state.channels)
         model._open(network)
         model._output()
         return model

@@ -37,7 +37,7 @@ class TakesWindows(InputMixin):
             vars(self).pop("feature_names_in_", None)
             self.n_features_in_ = held.shape[1] * held.shape[2]
             channels = names or [f"x{number}" for number in range(held.shape[2])]
-            self._take_shape(held.shape[1], channels)
+            self._set_shape(held.shape[1], channels)
             return held
         n_channels = as_count(self.n_channels, "n_channels")
         rows = self._first_rows(X)
@@ -45,7 +45,7 @@ class TakesWindows(InputMixin):
             raise InvalidInputError(
                 f"rows of {rows.shape[1]} values are no whole windows of n_channels={n_channels}"
             )
-        self._take_shape(rows.shape[1] // n_channels, [f"x{number}" for number in range(n_channels)])
+        self._set_shape(rows.shape[1] // n_channels, [f"x{number}" for number in range(n_channels)])
         return rows.reshape(len(rows), self.length_, n_channels)
 
     def _windows(self, X: Any) -> Any:
@@ -62,7 +62,7 @@ class TakesWindows(InputMixin):
         rows = self.check_rows(X)
         return rows.reshape(len(rows), *wanted)
 
-    def _take_shape(self, length: int, channels: list[str]) -> None:
+    def _set_shape(self, length: int, channels: list[str]) -> None:
         self.length_, self.n_channels_ = int(length), len(channels)
         self.channels_ = [str(name) for name in channels]
         if self.length_ * self.n_channels_ != self.n_features_in_:

@@ -316,7 +316,7 @@ class SignalFeatures(Persistable, TakesWindows, TransformerMixin, BaseEstimator)
         model = cls(**state.shell.parameters)
         state.shell.fill(model)
         as_pairs(model.pairs)
-        model._take_shape(state.length, state.channels)
+        model._set_shape(state.length, state.channels)
         model.normal_, model.columns_ = state.normal, state.columns
         model._mean, model._std = state.mean, state.std
         n_statistics = len(model._layout().names(model.channels_))

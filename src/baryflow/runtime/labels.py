@@ -81,7 +81,7 @@ class ExpectedLabels:
             del self._labels[key]
         return label
 
-    def take(self, key: str, rows: Rows) -> dict[int, Label]:
+    def remove_matched(self, key: str, rows: Rows) -> dict[int, Label]:
         """Return the labels of rows of a target that have come, by position.
 
         The label of a single row counts more than one from one time to another.

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from baryflow.exceptions import RefusedError
@@ -203,9 +204,10 @@ class Outbox:
             received = message.received & receivers
             if received == receivers:
                 note(message, received, True)
+            receipts = _Receipts(message, received, receivers, note)
             for lane in self._lanes:
                 if lane.sender.name not in received:
-                    lane.add(message, _Receipt(message, lane.sender.name, received, receivers, note))
+                    lane.add(message, partial(receipts.add, lane.sender.name))
 
     def close(self, finished: bool = True) -> None:
         """Send what can be sent within a few seconds, and stop; the next process sends the rest.
@@ -222,16 +224,16 @@ class Outbox:
             lane.close(until)
 
 
-class _Receipt:
-    """Notes that a receiver has a message; all receipts of a message share what they know."""
+class _Receipts:
+    """Notes which receivers have a message; that all have it is noted once, after everything else."""
 
-    def __init__(
-        self, message: Message, name: str, received: set[str], receivers: set[str], note: Note
-    ) -> None:
-        self._message, self._name, self._note = message, name, note
+    def __init__(self, message: Message, received: set[str], receivers: set[str], note: Note) -> None:
+        self._message, self._note = message, note
         self._received, self._receivers = received, receivers
+        self._lock = threading.Lock()  # each receiver has a thread
 
-    def __call__(self) -> None:
-        self._received.add(self._name)
-        known = set(self._received)
-        self._note(self._message, known, known >= self._receivers)
+    def add(self, name: str) -> None:
+        """Note that a receiver has it."""
+        with self._lock:
+            self._received = self._received | {name}
+            self._note(self._message, self._received, self._received == self._receivers)

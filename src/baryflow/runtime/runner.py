@@ -206,8 +206,8 @@ class Runner:
         result, waiting, batch = Result(), len(self._expected), entry.batch
         for key, rows in by_key(batch):
             # Each target by itself: models of others have learned from their rows already.
-            session, labels = self.sessions.change(key), self._expected.take(key, rows)
-            found = attempt(partial(session.take, rows, labels), partial(_reject, rows))
+            session, labels = self.sessions.change(key), self._expected.remove_matched(key, rows)
+            found = attempt(partial(session.apply, rows, labels), partial(_reject, rows))
             result.add(self._of_target(key, found))
         result.records.sort(key=lambda record: record["position"])  # rows of targets may alternate
         were_expected = len(self._expected) < waiting

@@ -347,7 +347,7 @@ class Session:
         batches = math.ceil(min(rows_until_adapting(self.model.state_) / size, most // size))
         return size * max(1, batches)
 
-    def take(self, rows: Rows, labels: Mapping[int, Label] | None = None) -> Result:
+    def apply(self, rows: Rows, labels: Mapping[int, Label] | None = None) -> Result:
         """Predict raw rows; learn from every full batch of them, and then its labels.
 
         A row on which the model fails is rejected, and a batch from which it fails to learn is left out:

@@ -37,7 +37,6 @@ import re
 import shutil
 import sqlite3
 import struct
-import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -258,10 +257,10 @@ class Store:
         execute = self._connection.execute
         if not self.is_temporary:
             execute("PRAGMA journal_mode=WAL")
-        for table, columns in _TABLES.items():
-            names = ", ".join(("id INTEGER PRIMARY KEY", *columns, "checksum", "seal", "body"))
-            execute(f"CREATE TABLE IF NOT EXISTS {table} ({names})")
-        with self.transaction():
+        with self.transaction():  # a process killed here leaves all tables or none
+            for table, columns in _TABLES.items():
+                names = ", ".join(("id INTEGER PRIMARY KEY", *columns, "checksum", "seal", "body"))
+                execute(f"CREATE TABLE {table} ({names})")
             self._put_named("meta", "id", body=self._id)
         if not self.is_temporary:
             self._create_mark()
@@ -367,19 +366,20 @@ class Store:
 
     def _close_unchanged(self, had_log: bool) -> None:
         """Close a damaged file; SQLite would move its log into the file, and delete the log."""
-        names = [self.path.name, *([self._log_path.name] if had_log else [])]
-        with tempfile.TemporaryDirectory(prefix=".kept-", dir=self.folder) as copies:
-            try:
-                for name in names:
-                    shutil.copyfile(self.folder / name, Path(copies) / name)
-            except OSError:  # no room
-                names = []
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
-            for name in names:
-                (Path(copies) / name).replace(self.folder / name)
-        if not had_log:
-            self._log_path.unlink(missing_ok=True)
+        copy, log = (path.with_name(f".kept-{path.name}") for path in (self.path, self._log_path))
+        try:
+            shutil.copyfile(self.path, copy)
+        except OSError:  # no room: what SQLite moves into the file stays in the log as well
+            copy.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._log_path.rename(log)
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+        if had_log and log.exists():
+            log.replace(self._log_path)
+        log.unlink(missing_ok=True)
+        if copy.exists():
+            copy.replace(self.path)
 
     # -- transactions ----------------------------------------------------------------------------
 
@@ -567,9 +567,9 @@ class Store:
     def read(self, seq: int) -> Entry:
         """Return a batch of the journal."""
         body = self._body("journal", seq)
-        row = self._connection.execute(
-            "SELECT target, generation, kind, key, digest, cursor FROM journal WHERE id = ?", (seq,)
-        ).fetchone()
+        query = "SELECT target, generation, kind, key, digest, cursor FROM journal WHERE id = ?"
+        with self._translated():
+            row = self._connection.execute(query, (seq,)).fetchone()
         target, generation, kind, key, digest, cursor = row
         batch = _unpack(body or b"", json.loads(cursor))
         return Entry(batch, target, generation, kind, key, digest, seq)

@@ -52,7 +52,7 @@ async def post_rows(request: Request) -> Response:
         name, kind = _name(request), content_type(request)
         state.targets.require_ready()
         async with state.inbox.receive(request) as body:
-            answer = await state.targets.take(name, kind, request.headers.get(ID_HEADER), body)
+            answer = await state.targets.apply(name, kind, request.headers.get(ID_HEADER), body)
     except RequestError:
         state.metrics.refused.inc()
         raise

@@ -149,7 +149,7 @@ class Targets:
 
     # -- requests --------------------------------------------------------------------------------
 
-    async def take(self, name: str, kind: str, batch_id: str | None, body: bytes) -> Reply:
+    async def apply(self, name: str, kind: str, batch_id: str | None, body: bytes) -> Reply:
         """Journal, predict and learn rows of a target; a new target begins with them.
 
         Raise RequestError if the rows are invalid, there are too many targets or requests, or the disk

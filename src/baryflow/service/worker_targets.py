@@ -147,7 +147,7 @@ class WorkerTargets:
         session, batch = self.sessions.change(entry.target, entry.generation), entry.batch
         if batch.commands:
             return session.command(batch.commands)
-        return session.label(batch.labels) if batch.labels else session.take(all_rows(batch))
+        return session.label(batch.labels) if batch.labels else session.apply(all_rows(batch))
 
     def quarantine(self, entry: Entry, reason: str) -> Result:
         """Quarantine all rows of a batch, or refuse its labels; they count as acknowledged."""

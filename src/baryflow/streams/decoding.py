@@ -103,14 +103,14 @@ def read_header(text: str, encoding: str, delimiter: str | None, name: str) -> D
     return Dialect(encoding, delimiter, names)
 
 
-def looks_like_data(cells: Sequence[str], dialect: Dialect) -> bool:
+def is_data(cells: Sequence[str], dialect: Dialect) -> bool:
     """Return whether cells are a row rather than a header: one is a number or a time."""
     return any(_is_value(cell, dialect) for cell in cells)
 
 
 def may_be_units(cells: Sequence[str], dialect: Dialect) -> bool:
     """Return whether the first row may hold units: words, but no number and no time."""
-    return not looks_like_data(cells, dialect) and not all(map(is_missing, cells))
+    return not is_data(cells, dialect) and not all(map(is_missing, cells))
 
 
 def are_units(cells: Sequence[str], below: Sequence[str], dialect: Dialect) -> bool:
@@ -118,7 +118,7 @@ def are_units(cells: Sequence[str], below: Sequence[str], dialect: Dialect) -> b
 
     That row must have values. A word that is in both rows is a label, not a unit.
     """
-    if not looks_like_data(below, dialect):
+    if not is_data(below, dialect):
         return False
     return not any(a == b and not is_missing(a) for a, b in zip(cells, below, strict=False))
 

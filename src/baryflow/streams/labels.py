@@ -16,7 +16,7 @@ from baryflow.streams.base import Batch, Source
 from baryflow.streams.blocks import Selection
 from baryflow.streams.brokers import LabelDecoder
 from baryflow.streams.bytesource import ByteSource, Line, TailBytes, open_bytes
-from baryflow.streams.decoding import CsvDecoder, Dialect, looks_like_data, parse_objects
+from baryflow.streams.decoding import CsvDecoder, Dialect, is_data, parse_objects
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.registry import SourceOptions, open_transport
 from baryflow.streams.text import TextReader
@@ -143,7 +143,7 @@ class _RecordReader(TextReader):
             return decoder
         self._fresh = False  # labels have no units
         columns = decoder.columns
-        if len(columns) == len(_WITHOUT_HEADER) and looks_like_data(columns, decoder.dialect):
+        if len(columns) == len(_WITHOUT_HEADER) and is_data(columns, decoder.dialect):
             self._lines.put_back(above)
             return self._make_csv(replace(decoder.dialect, columns=_WITHOUT_HEADER))
         self._how.check_columns(columns, self._name)

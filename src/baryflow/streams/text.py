@@ -21,7 +21,7 @@ from baryflow.streams.decoding import (
     are_units,
     declared_delimiter,
     decode_beginning,
-    looks_like_data,
+    is_data,
     may_be_units,
     parse_object,
     read_header,
@@ -204,7 +204,7 @@ class TextReader:
         if isinstance(last, CsvDecoder):
             # After a rotation, some programs do not write the header again.
             cells = text.split(last.dialect.delimiter)
-            if len(cells) == len(last.columns) and looks_like_data(cells, last.dialect):
+            if len(cells) == len(last.columns) and is_data(cells, last.dialect):
                 self._lines.put_back(above)
                 self._fresh = False
                 return last

@@ -1,0 +1,124 @@
+"""One row visits few files: docs/about/architecture.md shows its path."""
+
+import contextlib
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+import baryflow
+from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
+from baryflow.runtime import Outputs, Runner, SessionConfig, Store
+from baryflow.service import background, create_app
+from baryflow.streams import open_sink, open_source
+from baryflow.streams.urls import Credentials
+from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher
+
+ROOT = Path(baryflow.__file__).parent
+#: What a session does with rows is not the path to it and back.
+MODEL = ("core", "drift", "estimators")
+COLUMNS = ["x0", "x1", "x2"]
+RUNTIME = {f"runtime/{name}.py" for name in ("events", "loop", "session", "sessions", "store")}
+MQTT = {
+    *RUNTIME,
+    "runtime/labels.py",
+    "runtime/runner.py",
+    *(f"streams/mqtt/{name}.py" for name in ("connection", "delivery", "source")),
+    *(f"streams/{name}.py" for name in ("base", "blocks", "brokers", "decoding", "numbers", "sinks")),
+    "validation.py",
+}
+POST = {
+    *RUNTIME,
+    *(
+        f"service/{name}.py"
+        for name in ("server", "auth", "routes", "state", "metrics", "sse", "errors")
+    ),
+    *(f"service/{name}.py" for name in ("parsing", "targets", "layout", "worker", "worker_targets")),
+    "service/target_record.py",
+    "validation.py",
+}
+
+
+class Trace:
+    """Files of the package whose functions are called while ``active``, in any thread begun since."""
+
+    def __init__(self):
+        self.active, self.files = False, set()
+
+    def __enter__(self):
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_):
+        threading.setprofile(None)
+        sys.setprofile(None)
+
+    def _note(self, frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if self.active and event == "call" and path.is_relative_to(ROOT):
+            self.files.add(path.relative_to(ROOT).as_posix())
+
+    def outside_the_model(self):
+        return {name for name in self.files if name.partition("/")[0] not in MODEL}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_domains(n_sources=3, n_classes=3, n_features=3, n_per_class=60, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def model(problem):
+    fitted = OnlineDaDiL(classifier="linear", validate=False, keep_sources=False, random_state=0)
+    fitted.fit(problem.X, problem.y, sample_domain=problem.domain)
+    fitted.feature_names_in_ = np.array(COLUMNS, dtype=object)
+    return fitted
+
+
+def test_a_row_by_mqtt_visits_no_other_files(problem, model, tmp_path):
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in problem.X_target.tolist()]
+    with contextlib.ExitStack() as stack:
+        trace = stack.enter_context(Trace())
+        broker = stack.enter_context(Broker(tmp_path / "broker"))
+        url = broker.url("plant/pump")
+        credentials = Credentials(USER, PASSWORD)
+        source = stack.enter_context(
+            contextlib.closing(open_source(url, columns=COLUMNS, credentials=credentials, durable=True))
+        )
+        store = stack.enter_context(contextlib.closing(Store(tmp_path / "checkpoint")))
+        outputs = Outputs(
+            open_sink(tmp_path / "predictions.ndjson"), open_sink(tmp_path / "events.ndjson")
+        )
+        publisher = stack.enter_context(Publisher(broker.port))
+        runner = Runner(SessionConfig(model, 1), source, outputs, store=store)
+        publisher.send("plant/pump", rows[0])
+
+        def stop():
+            if not trace.active and runner.totals.read == 1:
+                trace.active = True
+                publisher.send("plant/pump", rows[1])
+            trace.active = trace.active and runner.totals.read < 2
+            return runner.totals.read == 2
+
+        assert runner.run(stop).predicted == 2
+    assert trace.outside_the_model() == MQTT
+
+
+def test_a_post_of_a_row_visits_no_other_files(problem, model, tmp_path):
+    rows = problem.X_target.tolist()
+    with (
+        Trace() as trace,
+        background(create_app(model, state_dir=tmp_path, batch_size=1)) as url,
+        httpx.Client(base_url=url, timeout=300) as client,
+    ):
+        for number in range(2):
+            trace.active = number == 1
+            answer = client.post("/v1/targets/pump/rows", json={"rows": [rows[number]]})
+            assert answer.json()["last"] == number + 1
+        trace.active = False
+    assert trace.outside_the_model() == POST
