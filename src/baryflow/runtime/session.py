@@ -786,10 +786,9 @@ class Session:
 
     def _check_drift(self, monitor: DriftMonitor, rows: Rows) -> list[Event]:
         """Watch rows in batches of the usual size: drift is found where a live stream finds it."""
-        events, size = list[Event](), self.config.batch_size
-        for start in range(0, len(rows), size):
-            some = slice(start, start + size)
-            report, position = monitor.update(InOrder(rows.values[some])), int(rows.positions[some][-1])
+        events = list[Event]()
+        for n, report in monitor.update_many(InOrder(rows.values), self.config.batch_size):
+            position = int(rows.positions[n - 1])
             if report.drift_detected:
                 details = {
                     "signals": list(report.signals),
