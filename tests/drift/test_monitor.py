@@ -268,3 +268,24 @@ def test_rows_are_not_changed(plant, model):
 def test_what_cannot_be_is_refused(model, wrong, words):
     with pytest.raises(InvalidInputError, match=words):
         DriftMonitor(model, **wrong)
+
+
+@pytest.mark.parametrize("action", ["report", "restart"])
+def test_many_batches_are_looked_at_as_one_after_the_other(plant, model, action):
+    X = changing(plant)
+    model.partial_fit(X[:200])
+    one = DriftMonitor(deepcopy(model), action=action, warm_up=100)
+    many = DriftMonitor(deepcopy(model), action=action, warm_up=100)
+    reports = [one.update(X[start : start + 32]) for start in range(0, len(X), 32)]
+    together = [found for rows in (X[:320], X[320:]) for _, found in many.update_many(rows, 32)]
+    assert len(together) < len(reports)
+    for some in (reports, together):
+        assert any(report.drift_detected for report in some)
+
+    def happened(some):
+        return [(r.n_rows, r.signals, r.since, r.news) for r in some if r.drift_detected or r.news]
+
+    assert happened(together) == happened(reports)
+    assert (many.n_rows, many.n_drifts) == (one.n_rows, one.n_drifts)
+    for name, detector in many.detectors.items():
+        assert detector.value == pytest.approx(one.detectors[name].value, rel=1e-9)

@@ -58,12 +58,13 @@ def test_the_estimate_is_a_share_that_novel_rows_lower(n, n_novel, seed):
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.ones(3), size=n)
     calibration, novel = Calibration.none(), np.arange(n) < n_novel
-    found = calibration.estimate(probabilities, novel, 0.01)
+    found = calibration.estimate(probabilities.max(axis=1), novel, 0.01)
     assert 0.0 <= found <= 1.0
     if novel.all():
         assert found == 0.0
     wrong, right = (
-        calibration.estimate(probabilities, novel, 0.01, np.full(1000, value)) for value in (False, True)
+        calibration.estimate(probabilities.max(axis=1), novel, 0.01, np.full(1000, value))
+        for value in (False, True)
     )
     assert wrong <= found <= right
     assert wrong < 0.02

@@ -35,6 +35,6 @@ def test_list_detail_chart_report_and_records_show_one_reliability():
 def check(session):
     reliability = session.model.reliability_
     shown = [summarize(session)["reliability"], detail(session)["reliability"]]
-    shown += [picture(session)["history"]["reliability"][-1], session.model.state_.reliability]
+    shown += [picture(session)["history"]["reliability"][-1], session.model.reliability_]
     assert shown == pytest.approx([reliability] * 4, abs=1e-5)
     assert f"Reliability of the last batch: {reliability:.0%}" in session.model.report()

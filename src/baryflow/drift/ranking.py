@@ -100,6 +100,11 @@ class Watch:
         return "".join(letter for letter in self.reason if letter.isalpha())  # without its numbers
 
     @property
+    def rows_until_check(self) -> int:
+        """How many more rows the next look at the order of classes waits for."""
+        return max(self._state.next_check - self._state.n_rows, 0)
+
+    @property
     def stride(self) -> int:
         """How far apart rows are independent."""
         return self._state.stride

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
 
 from baryflow.core.dictionary import Dictionary, Domain, Points, simplex_least_squares
+from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.core.mixture import Mixture
 from baryflow.core.transport import match_slots
 from baryflow.estimators._committee import combine

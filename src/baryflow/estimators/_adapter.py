@@ -19,7 +19,7 @@ from baryflow.estimators._input import InputMixin
 from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
-from baryflow.estimators._predict import assess, atoms_of, predict_proba
+from baryflow.estimators._predict import assess, atoms_of, judged, predict_proba
 from baryflow.estimators._report import (
     ColumnComparison,
     TargetExplanation,
@@ -166,6 +166,11 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
             raise AttributeError(f"this {type(self).__name__} is not fitted yet")
         return self.state_
 
+    @one_thread
+    def _judged(self) -> TargetState:
+        """Return the state, the predictions for the last rows judged."""
+        return judged(self.knowledge_, self._fitted())
+
     def _adaptation(self) -> Adaptation:
         """Return the last adaptation; AttributeError before the first one."""
         adaptation = self._fitted().adaptation
@@ -180,7 +185,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         No label is needed. It is the mean probability of the predicted classes, in which novel rows
         count as wrong. Labels of rows that were chosen at random sharpen it.
         """
-        return self._fitted().reliability
+        return self._judged().reliability or 0.0
 
     @property
     def coverage_(self) -> float:
@@ -190,7 +195,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
     @property
     def novelty_(self) -> float:
         """Share of the last rows whose novelty is above 0.99."""
-        return self._fitted().novel
+        return self._judged().novel or 0.0
 
     @property
     def history_(self) -> History:
@@ -199,7 +204,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         Its size is bounded. :meth:`plot` draws it.
         """
         state = self._fitted()
-        return state.recorded().history if len(state.history) else state.history
+        return self._judged().recorded().history if len(state.history) else state.history
 
     @property
     def resemblance_(self) -> dict[Any, float]:
@@ -352,7 +357,7 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         str
         """
         check_is_fitted(self)
-        return describe(*self._known(), self.classes_, self.sources_, self.columns_)
+        return describe(self.knowledge_, self._judged(), self.classes_, self.sources_, self.columns_)
 
     def describe_proportions(self) -> str:
         """Return what explains the target: how often each class occurs, and how likely that is.

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit, log_softmax, logit, logsumexp
+from scipy.special import expit, logit
 
+from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.estimators._classifiers import softmax
 from baryflow.estimators._explanations import (
     DEFAULT_COEFFICIENTS,
@@ -264,14 +265,14 @@ class Calibration:
         return float(np.exp(self.coefficients[0] + self.coefficients[1] * evidence))
 
     def estimate(
-        self, probabilities: Floats, novel: Booleans, allowed: float, right: Booleans | None = None
+        self, highest: Floats, novel: Booleans, allowed: float, right: Booleans | None = None
     ) -> float:
         """Return the estimated share of rows for which the most probable class is right.
 
         Parameters
         ----------
-        probabilities : array of shape (n, n_classes)
-            Calibrated ones.
+        highest : array of shape (n,)
+            The calibrated probability of each row's predicted class.
         novel : array of shape (n,)
             Rows that are unlike everything known: their predictions are taken to be wrong.
         allowed : float
@@ -282,8 +283,7 @@ class Calibration:
         if not len(novel):
             return 0.0
         known = 1.0 - max(0.0, float(novel.mean()) - allowed) / (1.0 - allowed)
-        tops = probabilities.max(axis=1)
-        found = float(tops[~novel].mean() if not novel.all() else tops.mean())
+        found = float(highest[~novel].mean() if not novel.all() else highest.mean())
         if right is not None and len(right):
             found = (self.worth * found + float(right.sum())) / (self.worth + len(right))
         return known * found

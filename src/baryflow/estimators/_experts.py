@@ -15,10 +15,12 @@ from baryflow.core.mixture import Mixture
 from baryflow.estimators._committee import FLOOR, not_adapting
 from baryflow.estimators._explanations import Explanation
 from baryflow.estimators._sources import SourceKnowledge
-from baryflow.validation import Floats
+from baryflow.validation import Floats, Integers
 
 #: Weight of an expert below which it is not asked: it adds less than 0.0001 to a logit.
 _NEGLIGIBLE = 1e-5
+#: Calibrations count as one if columns differ by less than this part of their spread, on average.
+_ALIKE = 0.1
 
 
 class Question:
@@ -139,17 +141,34 @@ def ask_together(
     """Ask the classifiers per domain about rows under several explanations at once.
 
     Shape (n_explanations, n_classifiers, n, n_classes). Classifiers that hardly count in the committee
-    are not asked: zeros.
+    are not asked: zeros. Explanations with hardly another calibration are asked once: their class
+    proportions, which differ, come on top.
     """
     if not explanations:
         return None
-    plain = sources.plain
-    Z = plain.reduce(np.concatenate([(X - one.centre) / one.scale for one in explanations]))
+    plain, like = sources.plain, _find_alike(explanations)
+    asked = [explanations[i] for i in np.unique(like).tolist()]
+    Z = plain.reduce(np.concatenate([(X - one.centre) / one.scale for one in asked]))
     n = len(plain.names)
     tables = np.zeros((n, len(Z), sources.model.n_classes))
     for number in np.flatnonzero(sources.committee.weights[n : 2 * n] > _NEGLIGIBLE).tolist():
         tables[number] = np.log(plain.per_domain[number].proba(Z) + FLOOR)
-    return tables.reshape(n, len(explanations), len(X), -1).swapaxes(0, 1)
+    found = tables.reshape(n, len(asked), len(X), -1).swapaxes(0, 1)
+    return found[np.searchsorted(np.unique(like), like)]
+
+
+def _find_alike(explanations: Sequence[Explanation]) -> Integers:
+    """Return for each explanation the number of the first one with hardly another calibration."""
+    like = list[int]()
+    for i, one in enumerate(explanations):
+        before = [j for j in sorted(set(like)) if _are_alike(explanations[j], one)]
+        like.append(before[0] if before else i)
+    return np.array(like, dtype=np.intp)
+
+
+def _are_alike(first: Explanation, other: Explanation) -> bool:
+    offset, gain = (other.centre - first.centre) / first.scale, np.log(other.scale / first.scale)
+    return bool(max(np.square(offset).mean(), np.square(gain).mean()) < _ALIKE**2)
 
 
 def _raw(number: int, question: Question) -> Floats:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
 
 from baryflow.core.discriminant import Discriminants
+from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._source_table import ClassMoments, SourceTable
 from baryflow.validation import Floats, Integers

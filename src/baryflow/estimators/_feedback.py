@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import entr, log_softmax, logsumexp, softmax
+from scipy.special import entr, softmax
 from scipy.stats import betabinom
 
+from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.core.transport import fast_squared_distances
 from baryflow.estimators._committee import FLOOR
 from baryflow.estimators._explanations import OFTEN_CHOSEN

@@ -18,7 +18,9 @@ from baryflow.estimators._adapt import adapt
 from baryflow.estimators._explanations import Baseline
 from baryflow.estimators._feedback import fit_correction
 from baryflow.estimators._predict import (
+    Predicted,
     assess,
+    count_predicted,
     find_answers,
     judge,
     judge_again,
@@ -56,10 +58,13 @@ def follow(
     *,
     whole: bool = False,
     positions: Integers | None = None,
+    predicted: Predicted | None = None,
 ) -> TargetState:
     """Absorb rows, adapt if enough of them are new, and judge the predictions for them.
 
-    With `whole` there are no other rows of the target. Without `positions` rows are numbered.
+    With `whole` there are no other rows of the target. Without `positions` rows are numbered. The rows
+    are judged as they were `predicted`; without that, or after adapting, they are predicted again. That
+    waits until the figures are read, unless the history records them.
     """
     counts = weights > 0.0  # a row without weight is no row: it is not judged either
     raw, weights = raw[counts], weights[counts]
@@ -72,7 +77,12 @@ def follow(
     state = absorb(sources, state, raw, weights, whole=whole)
     if due := state.n_new > 0.0 and rows_until_adapting(state) <= 0.0:
         state = update(sources, state)
-    state = judge(sources, state, raw)
+    if due or whole:
+        state = judge(sources, state, raw)
+    elif predicted is not None:
+        state = count_predicted(sources, state, predicted.some(counts))
+    elif state.adaptation is not None:
+        state = replace(state, reliability=None, novel=None)
     return _see(sources, state.recorded() if due else state, raw)
 
 

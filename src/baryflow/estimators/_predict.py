@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
 
 from baryflow.core.dictionary import Dictionary, Points
+from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._committee import combine, measure_agreement
 from baryflow.estimators._experts import ask_together, expert_logs, unadapted_logits
@@ -23,7 +23,7 @@ from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, nearest_di
 from baryflow.estimators._sources import SourceKnowledge, atoms_as_mixtures
 from baryflow.estimators._state import Adaptation, TargetState, clean
 from baryflow.estimators._threads import one_thread
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Booleans, Floats, Integers
 
 #: Rows of a batch by which its predictions are judged, at most: the estimate is then off by 0.04.
 _JUDGED = 128
@@ -120,6 +120,22 @@ def name_rows(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> In
 # -- novelty and reliability -----------------------------------------------------------------------
 
 
+class Predicted(NamedTuple):
+    """How sure predictions of rows are, and how novel the rows."""
+
+    highest: Floats  # probability of the predicted class
+    novelty: Floats
+
+    @classmethod
+    def of(cls, probabilities: Floats, novelty: Floats) -> Predicted:
+        """Take what :func:`assess` returns."""
+        return cls(probabilities.max(axis=1), novelty)
+
+    def some(self, which: Booleans) -> Predicted:
+        """Return those of some rows."""
+        return Predicted(self.highest[which], self.novelty[which])
+
+
 def assess(
     sources: SourceKnowledge, state: TargetState, raw: Floats, familiar: Familiar | None = None
 ) -> tuple[Floats, Floats]:
@@ -184,12 +200,21 @@ def judge(
         return state
     if len(raw) > _JUDGED:
         raw = raw[np.linspace(0, len(raw) - 1, _JUDGED).astype(np.intp)]
-    probabilities, novelty = assess(sources, state, raw, familiar)
-    novel = novelty > NOVELTY_THRESHOLD
+    return count_predicted(sources, state, Predicted.of(*assess(sources, state, raw, familiar)))
+
+
+def count_predicted(sources: SourceKnowledge, state: TargetState, rows: Predicted) -> TargetState:
+    """Estimate how far predictions can be relied on from how sure they are."""
+    novel = rows.novelty > NOVELTY_THRESHOLD
     reliability = sources.calibration.estimate(
-        probabilities, novel, 1.0 - NOVELTY_THRESHOLD, state.verdicts
+        rows.highest, novel, 1.0 - NOVELTY_THRESHOLD, state.verdicts
     )
     return replace(state, reliability=reliability, novel=float(novel.mean()))
+
+
+def judged(sources: SourceKnowledge, state: TargetState) -> TargetState:
+    """Return a state in which the predictions for the last rows are judged."""
+    return state if state.reliability is not None else judge_again(sources, state)
 
 
 def judge_again(sources: SourceKnowledge, state: TargetState) -> TargetState:

@@ -549,10 +549,12 @@ class Tally:
         """Return what is wrong with each column, by its name or number."""
         found: dict[Any, str] = {}
         keys, other = range(len(self.values)) if names is None else names.tolist(), units.other
-        for j, name in enumerate(keys):
-            total = self.values[j] + self.missing[j] + self.glitches[j]
-            if total == 0.0:
-                continue
+        totals = self.values + self.missing + self.glitches
+        stuck = (self.values >= _ROWS) & (stds < _STUCK * usual)
+        doubtful = other | stuck | (self.trailing >= patience) | (self.glitches > 0.0)
+        doubtful = (totals > 0.0) & (doubtful | (self.values + self.glitches == 0.0))
+        for j in np.flatnonzero(doubtful).tolist():
+            name, total = keys[j], totals[j]
             if self.values[j] + self.glitches[j] == 0.0:
                 found[name] = "no value at all; a typical value is used instead"
             elif other[j]:
@@ -561,7 +563,7 @@ class Tally:
                 found[name] = (
                     "most values are far outside of the sources; a typical value is used instead"
                 )
-            elif self.values[j] >= _ROWS and stds[j] < _STUCK * usual[j]:
+            elif stuck[j]:
                 found[name] = "hardly varies, unlike in the sources (stuck?)"
             elif self.trailing[j] >= patience[j]:
                 found[name] = "has stopped varying, unlike in the sources (stuck?)"

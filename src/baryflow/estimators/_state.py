@@ -95,8 +95,9 @@ class TargetState:
     baselines: tuple[Baseline, ...] = ()  # rows known to be of one class, one for each class
     n_given: int = 0  # rows that came, readable or not
     n_last: int = 0  # rows of the last batch
-    reliability: float = 0.0
-    novel: float = 0.0
+    #: Of the predictions for the last rows; None: they are judged when they are read.
+    reliability: float | None = 0.0
+    novel: float | None = 0.0
     new_classes: tuple[Any, ...] = ()  # those that no source has
     n_labels: int = 0  # that came
     correction: Correction | None = None

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from baryflow.core.dictionary import Points
 from baryflow.core.gaussian import LogDensity
+from baryflow.core.logs import logsumexp
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, nearest_distance
 from baryflow.estimators._predict import assess, predict_proba, typical_in_columns

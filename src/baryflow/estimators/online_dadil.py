@@ -29,14 +29,14 @@ from baryflow.estimators._follow import (
     set_baseline,
 )
 from baryflow.estimators._parameters import follow_settings, remember_fixed, require_unchanged
-from baryflow.estimators._predict import choose_queries
+from baryflow.estimators._predict import Predicted, choose_queries
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._sources import SourceKnowledge
 from baryflow.estimators._state import TargetState, begin
 from baryflow.estimators._threads import one_thread
 from baryflow.estimators._unknown import check_unknown, mark_unknown, name_unknown
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, as_count, as_real, as_weights
+from baryflow.validation import Floats, as_count, as_real, as_vector, as_weights
 
 
 class OnlineDaDiL(Adapter):
@@ -378,6 +378,7 @@ class OnlineDaDiL(Adapter):
         y: Any = None,
         positions: Any = None,
         certify: bool = False,
+        predicted: tuple[Any, Any] | None = None,
     ) -> str:
         """Absorb target rows and adapt, and return what is wrong with columns.
 
@@ -395,6 +396,10 @@ class OnlineDaDiL(Adapter):
             are numbered from 0 as they come.
         certify : bool, default=False
             The labelled rows were chosen at random, as in :meth:`feedback`.
+        predicted : tuple of two arrays of shape (n_samples,), optional
+            The probability of the predicted class of each row, and its novelty, as :meth:`assess`
+            returned them before. ``reliability_`` is then that of these predictions, unless this call
+            adapts; the rows are not predicted again.
 
         Returns
         -------
@@ -418,7 +423,10 @@ class OnlineDaDiL(Adapter):
         state = self._current_state()
         if labels and certify:
             state = self._certify(state, rows[labelled], labels)
-        state = follow(self.knowledge_, state, rows, weights, positions=places)
+        known = None
+        if predicted is not None:
+            known = Predicted(*(as_vector(one, "predicted", length=len(rows)) for one in predicted))
+        state = follow(self.knowledge_, state, rows, weights, positions=places, predicted=known)
         state = self._learn_labels(state, rows[labelled], labels, random=certify)
         found = describe_new_faults(self.columns_, self._find_faults(state))
         self.state_ = state

@@ -117,6 +117,10 @@ def labels_by_key(labels: Iterable[Label]) -> dict[str, list[Label]]:
     return found
 
 
+def _nothing_predicted() -> Floats:
+    return np.zeros((0, 2))
+
+
 @dataclass(frozen=True, eq=False)
 class SessionState:
     """The state of a session, without the knowledge of the sources that all sessions share."""
@@ -129,6 +133,7 @@ class SessionState:
     held: list[Label]
     metadata: dict[str, Any]
     alarms: AlarmState | None = None
+    predicted: Floats = field(default_factory=_nothing_predicted)
 
 
 @dataclass(frozen=True)
@@ -211,8 +216,9 @@ class SessionConfig:
         held, metadata = list(state.held), dict(state.metadata)
         alarms = None if self.alarms is None else Alarms(self.alarms, state.alarms)
         return Session(
-            self, model, monitor, stream, state.waiting, state.remembered, held, metadata, alarms
-        )
+            self, model, monitor, stream, state.waiting, state.remembered, held, metadata, alarms,
+            state.predicted,
+        )  # fmt: skip
 
     def _stream(self) -> FeatureStream | None:
         return self.base.stream() if isinstance(self.base, SignalModel) else None
@@ -322,6 +328,8 @@ class Session:
         What else is saved with the session; plain values, as in JSON.
     alarms : Alarms or None
         Updated with every prediction.
+    predicted : array of shape (n_waiting, 2)
+        Probability of the predicted class, and novelty, of the rows that wait.
     """
 
     config: SessionConfig
@@ -333,6 +341,7 @@ class Session:
     held: list[Label] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     alarms: Alarms | None = None
+    predicted: Floats = field(default_factory=_nothing_predicted)
 
     @property
     def position(self) -> int:
@@ -399,7 +408,7 @@ class Session:
     def _predict_possible(self, rows: Rows, result: Result) -> Rows:
         """Predict rows and return those on which the model does not fail, found by halving."""
         try:
-            records, probabilities, novel = self._predict(rows)
+            records, probabilities, novel, sure = self._predict(rows)
         except MemoryError:
             raise
         except Exception as error:
@@ -410,6 +419,7 @@ class Session:
             return self._predict_possible(first, result).plus(self._predict_possible(second, result))
         result.records += records
         result.features += list(rows.values)
+        self.predicted = np.concatenate([self.predicted, sure])
         if self.alarms is not None:
             result.events += self._update_alarms(self.alarms, rows, records, probabilities, novel)
         return rows
@@ -516,7 +526,8 @@ class Session:
         if not len(self.waiting):
             return Result()
         rows, self.waiting = self.waiting, self.waiting.pick([])
-        result = self._absorb(rows, position)
+        predicted, self.predicted = self.predicted, _nothing_predicted()
+        result = self._absorb(rows, predicted, position)
         known = self.remembered.plus(replace(rows, values=rows.values[:, :0]))
         _, found = self.model.state_.recent.at(known.positions)
         self.remembered = known.pick(np.flatnonzero(found).tolist())
@@ -526,12 +537,16 @@ class Session:
             result.pending -= len(labels)
         return result
 
-    def _absorb(self, rows: Rows, position: int) -> Result:
+    def _absorb(self, rows: Rows, predicted: Floats, position: int) -> Result:
         model, events = self.model, list[Event]()
         try:
             if self.monitor is not None:
                 events += self._check_drift(self.monitor, rows)
-            problem = model.absorb(InOrder(rows.values), positions=rows.positions)
+            problem = model.absorb(
+                InOrder(rows.values),
+                positions=rows.positions,
+                predicted=(predicted[:, 0], predicted[:, 1]),
+            )
         except MemoryError:
             raise
         except Exception as error:
@@ -549,13 +564,13 @@ class Session:
         details = {
             "rows": len(rows),
             "rows_seen": model.n_samples_seen_,
-            "reliability": _round(state.reliability),
+            "reliability": _round(model.reliability_),
             "coverage": _round(state.coverage),
-            "novelty": _round(state.novel),
+            "novelty": _round(model.novelty_),
             "resemblance": {str(name): _round(share) for name, share in shares.items()},
         }
         message = (
-            f"{count_of(len(rows), 'row')}, reliability {state.reliability:.0%}, most like {nearest}"
+            f"{count_of(len(rows), 'row')}, reliability {model.reliability_:.0%}, most like {nearest}"
         )
         return Result(events=[*events, Event("batch", position, message, details)])
 
@@ -709,12 +724,13 @@ class Session:
         """Return a record for every row of features, as predicted before learning from it."""
         return self._predict(rows)[0]
 
-    def _predict(self, rows: Rows) -> tuple[list[dict[str, Any]], Floats, Booleans]:
-        """Return records, the probabilities of all classes, and which rows are unknown."""
+    def _predict(self, rows: Rows) -> tuple[list[dict[str, Any]], Floats, Booleans, Floats]:
+        """Return records, probabilities of all classes, which rows are unknown, and how sure all is."""
         model = self.model
         labels, probabilities, novelty, novel = self._label(rows.values)
         reliability, seen = _round(model.reliability_), model.n_samples_seen_
-        highest = probabilities.max(axis=1).round(_DECIMALS).tolist()
+        sure = np.column_stack([probabilities.max(axis=1), novelty])
+        highest = sure[:, 0].round(_DECIMALS).tolist()
         records = [
             {
                 "position": position,
@@ -736,7 +752,7 @@ class Session:
                 strict=True,
             )
         ]
-        return records, probabilities, novel
+        return records, probabilities, novel, sure
 
     def _label(self, values: Floats) -> tuple[Any, Floats, Floats, Booleans]:
         """Return labels, probabilities of all classes, novelty, and which rows are unknown."""
@@ -770,10 +786,9 @@ class Session:
 
     def _check_drift(self, monitor: DriftMonitor, rows: Rows) -> list[Event]:
         """Watch rows in batches of the usual size: drift is found where a live stream finds it."""
-        events, size = list[Event](), self.config.batch_size
-        for start in range(0, len(rows), size):
-            some = slice(start, start + size)
-            report, position = monitor.update(InOrder(rows.values[some])), int(rows.positions[some][-1])
+        events = list[Event]()
+        for n, report in monitor.update_many(InOrder(rows.values), self.config.batch_size):
+            position = int(rows.positions[n - 1])
             if report.drift_detected:
                 details = {
                     "signals": list(report.signals),
@@ -796,6 +811,7 @@ class Session:
             self.held,
             self.metadata,
             None if self.alarms is None else self.alarms.state(),
+            self.predicted,
         )
 
 

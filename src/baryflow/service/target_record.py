@@ -296,9 +296,9 @@ def summarize(session: Session) -> dict[str, Any]:
     return {
         "rows_seen": rows_of(session),
         "rows_learned": int(model.n_samples_seen_),
-        "reliability": _round(state.reliability),
+        "reliability": _round(model.reliability_),
         "coverage": _round(state.coverage),
-        "novelty": _round(state.novel),
+        "novelty": _round(model.novelty_),
         "n_labels": int(metadata.get("labels", 0)),
         "n_baseline_rows": int(sum(one.n_rows for one in state.baselines)),
         "n_commands": commands_of(session),
