@@ -30,7 +30,7 @@ BLOCK = re.compile(
 )
 NUMBER = r"-?\d[\d,]*\.?\d*"
 #: Their examples need a service, a broker or a cluster; tests of these parts run them.
-ELSEWHERE = {"serve.md", "dask.md", "evaluation.md"}
+ELSEWHERE = {"serve.md", "dask.md", "evaluation.md", "pipelines.md"}
 PAGES = [
     page
     for folder in ("guide", "howto")
