@@ -52,10 +52,7 @@ COMMANDS = {
     "--first-seed 10",
     "experiments/feedback/results": "python -m experiments.feedback --data FOLDER",
     "experiments/kills/results/damage.csv": "python -m experiments.kills.damage",
-    "experiments/kills/results/kills.csv": "python -m experiments.kills",
-    "experiments/kills/results/alarms.csv": "python -m experiments.kills --alarms",
-    "experiments/kills/results/labels.csv": "python -m experiments.kills --labels",
-    "experiments/kills/results/all.csv": "python -m experiments.kills --kills 30 --labels --alarms",
+    "experiments/kills/results/kills.csv": "python -m experiments.kills --kills 30",
     "experiments/million/results": "python -m experiments.million",
     "experiments/msda/results": "python -m experiments.msda --data FOLDER",
     "experiments/novelty/results": "python -m experiments.novelty --data FOLDER --classifier linear "

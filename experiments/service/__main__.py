@@ -5,7 +5,7 @@
 ``load``   8 clients with 200 requests each, 32 rows of 128 columns, to 20 targets, as JSON and as NPY;
            beside it the same bodies sent to a bare Starlette application that sends them back, and the
            models alone.
-``many``   2,000 targets: memory, disk, and the restart.
+``many``   10,000 targets in one worker: how long requests wait for commits, and how long a start takes.
 ``half_open``  1,100 half-sent requests at ``ulimit -n 1024``: are others still answered?
 """
 

@@ -40,7 +40,7 @@ class Sender(threading.Thread):
         self.repeated, self.wrong, self.stop = 0, 0, False
 
     def run(self):
-        with Client(self.url, patience=300) as client:
+        with Client(self.url, patience=7200) as client:
             while not self.stop:
                 name = self.random.choice(list(self.sent))
                 if self.n_rows[name] and self.random.random() < 0.5:
@@ -155,7 +155,7 @@ def main(quick):
         serve.end()
         serve = stack.enter_context(serve_model(model, "undisturbed", 1, receivers[1]))
         sent = {name: requests for sender in senders for name, requests in sender.sent.items()}
-        with Client(serve.url, patience=300) as client:
+        with Client(serve.url, patience=7200) as client:
             for name, requests in sent.items():
                 for request in requests:
                     repeat(client, name, request)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from baryflow import OnlineDaDiL
 from baryflow.cli import main
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError, TransportError
-from baryflow.runtime import Loop, Runner, Session, SessionConfig, Store
+from baryflow.runtime import Loop, Runner, Session, SessionConfig, Sessions, Store
 from baryflow.service import background, create_app
 from baryflow.service.state import ServiceState
 from tests.runtime.ends import Rows, full_disk
@@ -88,6 +88,25 @@ def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving,
             assert client.get(f"/v1/targets/t{n}").json()["rows_seen"] == 40
             got = post(client, f"t{n}", rows[40:50], time="then").json()["predictions"]
             assert got == session(model, rows[:50])[40:]
+
+
+def test_however_many_targets_have_changed_a_request_waits_for_few_of_them(
+    serving, rows, tmp_path, monkeypatch
+):
+    """How long that is with 10,000 targets is an experiment: experiments/service/many.py."""
+    write, written = Sessions.write, []
+
+    def count(self, keys):
+        written.append(len(keys))
+        write(self, keys)
+
+    with serving(tmp_path, snapshot_every=30) as client:
+        monkeypatch.setattr(Sessions, "write", count)
+        for n in range(60):
+            post(client, f"t{n}", rows[:3])
+        found = list(written)
+    assert sum(found) >= 30
+    assert max(found) <= 4
 
 
 def test_a_full_disk_refuses_and_takes_nothing(serving, rows, tmp_path, monkeypatch):
