@@ -40,6 +40,7 @@ COMMANDS = {
     "experiments/ablation/results/ablation.csv": "python -m experiments.ablation --data FOLDER",
     "experiments/ablation/results/ablation-0.2.csv": "made before there were explanations of a target",
     "experiments/ablation/results/one_set_of_weights.csv": "made before these weights were removed",
+    "experiments/alarms/results/endings.csv": "python -m experiments.alarms.endings",
     "experiments/alarms/results/lasting.csv": "python -m experiments.alarms --lasting",
     "experiments/alarms/results/plant.csv": "python -m experiments.alarms",
     "experiments/alarms/results/plant-5h.csv": "python -m experiments.alarms --hours 5",

@@ -2,7 +2,8 @@
 
 ``python -m experiments.plantfloor.node_opcua_alarms`` installs npm's ``node-opcua-client`` into a
 temporary folder, serves alarms as conditions, and writes the events that the client gets when one is
-raised, acknowledged, cleared and shelved to ``results/node_opcua_alarms.json``.
+raised, acknowledged, cleared, raised again, reclassified and shelved to
+``results/node_opcua_alarms.json``.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ NAMES = ["normal", "seal leak"]
 
 def happen():
     """Yield the records of changes, as ``run`` would write them."""
-    alarms = Alarms(AlarmConfig.from_table({"on-delay": 1, "off-delay": 1, "priority": "critical"}))
+    rules = {"on-delay": 1, "off-delay": 1, "chatter": 0, "priority": "critical"}
+    alarms = Alarms(AlarmConfig.from_table(rules))
 
-    def row(number, share):
-        label = NAMES[share > 0.5]
-        return alarms.update(number, f"2026-01-01T00:0{number}:00Z", label, NAMES, [1 - share, share])
+    def row(number, share, *, confirmed=True):
+        label, time = NAMES[share > 0.5], f"2026-01-01T00:0{number}:00Z"
+        shares = [1 - share, share]
+        return alarms.update(number, time, label, NAMES, shares, confirm=lambda *_: confirmed)
 
     yield row(1, 0.97)
     yield alarms.apply(AlarmCommand("acknowledge", "seal leak", by="ada", comment="on it"), NAMES)
     yield row(2, 0.1)
+    yield row(3, 0.97)
+    yield row(4, 0.1, confirmed=False)  # the model calls the rows of the alarm something else now
     yield alarms.apply(AlarmCommand("shelve", "seal leak", duration="1h", by="ada"), NAMES)
 
 
@@ -51,7 +56,7 @@ def main():
         sink = open_sink(f"{url}?serve")
         try:
             client = subprocess.Popen(
-                ["node", script, url, "4"],  # noqa: S607
+                ["node", script, url, "6"],  # noqa: S607
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,

@@ -83,6 +83,26 @@ def test_what_does_not_fit_is_refused(forgetful, tmp_path, more, words):
     assert words in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--baseline-rows", 30], "30 rows used as a baseline"),
+        (["--baseline-rows", 300], "--baseline-rows 300: 120 of 120 rows"),
+        (["--normal-until", "2020-01-01"], "no row has a time up to --normal-until 2020-01-01"),
+    ],
+)
+def test_how_many_rows_were_a_baseline_is_shown(fitted, files, tmp_path, more, words):
+    result = call("run", fitted, files[0], "--time", "time", "-o", tmp_path / "o.csv", *more)
+    assert words in result.stderr
+    assert "label" not in result.stderr
+
+
+def test_a_file_of_normal_rows_is_named(fitted, files, tmp_path):
+    more = ["--baseline", files[1], "-o", tmp_path / "o.csv"]
+    result = call("run", fitted, files[0], "--time", "time", *more)
+    assert "baseline: 30 rows of normal" in result.stderr
+
+
 def test_a_resumed_run_has_the_same_options(fitted, files, tmp_path):
     out = tmp_path / "o.ndjson"
     how = ["--time", "time", "-o", out, "--checkpoint", tmp_path / "state"]

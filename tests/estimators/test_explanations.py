@@ -202,6 +202,32 @@ def test_a_baseline_settles_it(normal_only, when):
     assert model.score(others, truth) > without.score(others, truth) + 0.1
 
 
+@pytest.mark.parametrize("adapt", [True, "standardise", False])
+def test_a_baseline_before_the_first_row_settles_what_is_predicted_of_it(adapt):
+    model = fit(lambda: linear().set_params(adapt=adapt), FLEET)
+    X, y = FLEET.target(100, 10, 10, 10)
+    before = model.predict_proba(X)
+    model.set_baseline(FLEET.target(30, 0, 0, 0, seed=1)[0], 0)
+    after = model.predict_proba(X)
+    if adapt is not True:  # it uses no baseline
+        np.testing.assert_array_equal(after, before)
+        return
+    assert (before.argmax(axis=1) == y).mean() < 0.5
+    assert (after.argmax(axis=1) == y).mean() > 0.85
+    assert model.n_samples_seen_ == 0
+    assert "0 target rows seen" in model.report()
+    again = OnlineDaDiL.from_bytes(model.to_bytes())
+    np.testing.assert_array_equal(again.predict_proba(X), after)
+    np.testing.assert_array_equal(model.forget().predict_proba(X), before)
+
+
+def test_rows_of_a_baseline_that_are_given_again_do_not_count():
+    rows, _ = FLEET.target(30, 0, 0, 0, seed=1)
+    model = fitted().set_baseline(rows, 0)
+    before = model.to_bytes()
+    assert model.set_baseline(rows[5:], 0).to_bytes() == before
+
+
 def test_further_rows_of_a_baseline_are_added():
     X, _ = FLEET.target(60, 0, 0, 0)
     rows, _ = FLEET.target(40, 0, 0, 0, seed=1)

@@ -204,8 +204,8 @@ def test_a_source_in_other_units_is_named_and_costs_nothing(followed):
         model = fit(pd.DataFrame(rows, columns=NAMES))
     words = [str(one.message) for one in said]
     assert len(words) == 2
-    assert "'tag 0' of source 3 is about ×14.5, offset +0" in words[0]
-    assert "'tag 1' of source 3 is about ×1.8, offset +32" in words[1]
+    assert "source '3', column 'tag 0': about ×14.5, offset +0" in words[0]
+    assert "source '3', column 'tag 1': about ×1.8, offset +32" in words[1]
     assert "°F" in words[1]
     named = pd.DataFrame(T, columns=NAMES)
     model, said = stream(model, named)

@@ -3,6 +3,10 @@
 import csv
 from pathlib import Path
 
+from benchmarks import pages
+from experiments import results
+from experiments.alarms import endings
+
 RESULTS = Path(__file__).parents[2] / "experiments" / "alarms" / "results" / "plant.csv"
 
 
@@ -15,3 +19,9 @@ def test_the_plant_raises_the_alarms_that_the_docs_promise():
     assert len(found) >= 21
     assert all(line["alarms"] == "1" for line in found)
     assert sum(int(line["other_alarms"]) for line in faults) <= 4
+
+
+def test_the_table_of_how_alarms_end_is_made_of_the_results():
+    rows = results.read(endings.RESULTS)
+    text = (pages.ROOT / endings.PAGE).read_text(encoding="utf-8")
+    assert pages.filled(text, endings.PART, endings.table(rows)) == text

@@ -28,3 +28,9 @@ def test_a_client_of_another_project_saw_an_alarm_raised_acknowledged_and_cleare
     states = [(one["ActiveState.Id"], one["AckedState.Id"], one["Retain"]) for one in found[:3]]
     assert states == [(True, False, True), (True, True, True), (False, True, False)]
     assert {one["ConditionName"] for one in found} == {"seal leak"}
+
+
+def test_a_client_of_another_project_saw_that_an_alarm_was_reclassified():
+    found = json.loads((RESULTS / "node_opcua_alarms.json").read_text())["events"]
+    (one,) = [event for event in found if "reclassified" in event["Message"]]
+    assert (one["ActiveState.Id"], one["AckedState.Id"], one["Retain"]) == (False, False, True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from baryflow import OnlineDaDiL, codec
+from baryflow.alarms import AlarmConfig
 from baryflow.datasets import make_domains
 from baryflow.runtime import Label, Outputs, Rows, Runner, SessionConfig, Store
 from baryflow.runtime.session import FirstRows, SessionState
@@ -56,8 +57,21 @@ def test_a_span_of_time_and_rows_themselves():
     session.apply(rows(0, 48))
     span = Label("idle", time="2026-11-18T00:00", until="2026-11-18T00:29", baseline=True)
     assert session.label([span]).learned == 30
-    given = Label("idle", values=X[3].tolist(), baseline=True)
+    given = Label("idle", values=X[IDLE[40]].tolist(), baseline=True)
     assert session.label([given]).learned == 1
+
+
+def test_a_row_counts_once_however_often_it_is_given():
+    session = SessionConfig(MODEL, 16).begin()
+    session.take(rows(0, 48))
+    positions = [Label("idle", position=n, baseline=True) for n in range(1, 31)]
+    assert session.label(positions).learned == 30
+    values = [Label("idle", values=X[n].tolist(), baseline=True) for n in range(20, 30)]
+    result = session.label(values)
+    assert (result.learned, result.refused) == (0, [])
+    assert "0 rows of a baseline" in result.events[-1].message
+    (baseline,) = session.model.state_.baselines
+    assert baseline.n_rows == 30
 
 
 def test_a_class_that_no_source_has_is_refused():
@@ -82,6 +96,33 @@ def test_the_first_rows_are_a_baseline_however_they_are_delivered(first, size):
     same(whole, pieces)
     (baseline,) = whole.model.state_.baselines
     assert baseline.n_rows == 30
+
+
+def test_a_baseline_before_the_first_batch_is_learned_acts_at_once():
+    config = SessionConfig(MODEL, 64)
+    waiting, given = config.begin(), config.begin()
+    waiting.take(rows(0, 30))
+    result = waiting.label([Label("idle", position=n, baseline=True) for n in range(1, 31)])
+    assert (result.learned, result.pending) == (30, 0)
+    given.label([Label("idle", values=row.tolist(), baseline=True) for row in X[:30]])
+    expected = given.take(Rows(X[30:40], np.arange(1, 11), [""] * 10, [""] * 10)).records
+    found = waiting.take(rows(30, 40)).records
+    assert [one["probability"] for one in found] == [one["probability"] for one in expected]
+    plain = MODEL.predict_proba(X[30:40]).max(axis=1)
+    assert not np.allclose([one["probability"] for one in found], plain, atol=1e-3)
+
+
+@pytest.mark.parametrize("first", [None, FirstRows("idle", 30)])
+def test_rows_known_to_be_of_a_class_raise_only_its_alarm(first):
+    wrong = MODEL.predict(X[:30])  # as if all of them were called something else
+    shifted = X + 4.0 * (P.X_target[P.y_target == 1].mean(axis=0) - X[IDLE].mean(axis=0))
+    assert set(MODEL.predict(shifted[:30])) - {"idle"}, wrong
+    alarms = AlarmConfig.from_table({"normal": ["idle"], "on-delay": 2, "probability": 0.4})
+    session = SessionConfig(MODEL, 16, alarms=alarms, baseline=first).begin()
+    result = session.take(Rows(shifted[:30], np.arange(1, 31), [""] * 30, [""] * 30))
+    raised = [one for one in result.events if one.kind == "alarm"]
+    assert bool(raised) == (first is None)
+    assert {one["label"] for one in result.records} != {"idle"}
 
 
 def test_a_label_of_one_of_the_first_rows_counts_more():

@@ -125,6 +125,27 @@ def test_hours_that_were_normal_settle_what_the_banner_lists(browser, service, f
         assert page.errors == []
 
 
+def test_an_alarm_of_rows_that_a_baseline_explains_is_reclassified_and_waits(browser, fleet):
+    alarms = AlarmConfig.from_table({"on-delay": 3, "off-delay": 40, "probability": 0.5})
+    app = create_app(fleet.model, batch_size=20, alarms=alarms)
+    with background(app) as url, httpx.Client(base_url=url, timeout=300) as client:
+        post(client, "pump", fleet.X[fleet.stream])
+        with open_page(browser, url) as page:
+            item = page.page.locator("#alarm-list li[data-alarm=leak]")
+            item.wait_for()
+            assert "active, not acknowledged" in item.inner_text()
+            positions = list(range(1, 31))
+            client.post("/v1/targets/pump/baseline", json={"label": "normal", "positions": positions})
+            post(client, "pump", fleet.lasting("normal", 40))
+            page.page.locator("#alarm-list li.reclassified[data-alarm=leak]").wait_for()
+            assert "now diagnosed differently; not acknowledged" in item.inner_text()
+            assert "reclassified" in page.text("#events")
+            check_looks(page)
+            item.get_by_role("button", name="Acknowledge").click()
+            item.wait_for(state="detached")
+            assert page.errors == []
+
+
 def test_the_banner_asks_for_labels_of_three_rows(browser, service):
     with open_page(browser, str(service.base_url)) as page:
         page.page.locator("#settle-labels").click()

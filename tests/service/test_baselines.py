@@ -26,7 +26,7 @@ def test_a_session_without_a_service_learns_the_same(serving, model, rows):
         answer = send(client, "a", label=0, positions=[1, 5, 18]).json()
         later = post(client, "a", rows[20:40], time="then").json()["predictions"]
         found = client.get("/v1/targets/a").json()
-    assert (answer["learned"], answer["pending"], answer["rejected"]) == (2, 1, [])
+    assert (answer["learned"], answer["pending"], answer["rejected"]) == (3, 0, [])
     assert found["n_labels"] == 0
     session = SessionConfig(model, 8, "report").begin()
     session.apply(Rows(rows[:20], np.arange(1, 21), ["then"] * 20, [""] * 20))
@@ -42,7 +42,9 @@ def test_rows_or_a_span_of_time(serving, rows):
         assert send(client, "a", label="0", **span).json()["learned"] == 16
         late = send(client, "a", label="0", **{"from": "2026-11-19", "until": "2026-11-20"}).json()
         assert "not among the last" in late["rejected"][0]["reason"]
-        assert send(client, "a", label=0, rows=rows[:3].tolist()).json()["learned"] == 3
+        assert send(client, "a", label=0, rows=rows[20:23].tolist()).json()["learned"] == 3
+        known = send(client, "a", label=0, rows=rows[20:23].tolist(), id="again").json()
+        assert (known["learned"], known["rejected"]) == (0, [])
 
 
 def test_a_repeated_baseline_counts_once_also_after_a_restart(serving, rows, tmp_path):

@@ -143,6 +143,34 @@ def test_alarms_are_acknowledged_shelved_and_unshelved(browser, service, case):
         assert len(page.errors) == 1  # the browser's own, of the request that was refused
 
 
+@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (NARROW, "dark")])
+def test_all_alarms_are_acknowledged_at_once_and_one_is_suppressed(browser, service, case, size, scheme):
+    post(service, "pump", rows_of(case, (0, 16), (1, 16), (2, 16)))
+    with open_page(browser, str(service.base_url), size, scheme) as page:
+        wait_rows(page, 48)
+        every = page.page.get_by_role("button", name="Acknowledge all")
+        every.wait_for()
+        assert page.page.locator("#alarm-list li.unacknowledged, #alarm-list li.returned").count() == 2
+        every.press("Enter")
+        item = page.page.locator("#alarm-list li.acknowledged")
+        item.wait_for()
+        assert every.is_hidden()
+        assert page.page.locator("#alarm-list li.unacknowledged").count() == 0
+        assert page.page.evaluate("() => document.activeElement !== document.body")
+        item.get_by_role("button", name="Suppress").click()
+        item = page.page.locator("#alarm-list li.suppressed")
+        item.wait_for()
+        assert "suppressed: out of use" in item.inner_text()
+        assert page.violations() == []
+        assert page.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        post(service, "pump", rows_of(case, (2, 16)))
+        wait_rows(page, 64)
+        assert "No alarm is active" in page.text("#alarms-note")
+        item.get_by_role("button", name="Unsuppress").click()
+        page.page.locator("#alarm-list li.unacknowledged").wait_for()
+        assert page.errors == []
+
+
 def test_a_read_only_token_shows_alarms_without_buttons(browser, case):
     tokens = {"token": "abcd" * 5, "read_token": "efgh" * 5}
     app = create_app(case[0], **tokens, batch_size=16, alarms=AlarmConfig.from_table(ALARMS))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from baryflow.cli import options
 from baryflow.cli.console import (
@@ -30,6 +29,7 @@ from baryflow.cli.labelled_files import (
 )
 from baryflow.cli.options import Command, protect_inputs, refuse_options
 from baryflow.estimators._classifiers import CLASSIFIERS
+from baryflow.estimators._input import InOrder
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.labelled import fit_signals
@@ -162,8 +162,7 @@ def _fit_here(
         model.set_params(class_prior=prior, verbose=FitProgress(line))
         found: Any = model
         if signals is None:
-            model.fit(table.X, table.y, sample_domain=table.domain)
-            names = np.array(table.columns, dtype=object)
+            model.fit(InOrder(table.X, table.columns), table.y, sample_domain=table.domain)
         else:
             line.show(f"features of {count_of(len(signals.cut), 'window')}")
             found = fit_signals(
@@ -174,9 +173,8 @@ def _fit_here(
                 step=signals.step,
                 normal=signals.normal,
             )
-            names = signals.features.get_feature_names_out()
+            model.feature_names_in_ = signals.features.get_feature_names_out()
     model.set_params(verbose=False)
-    model.feature_names_in_ = names
     if normal is not None:
         model.normal_class_ = normal
     found.save(output)

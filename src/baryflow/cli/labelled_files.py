@@ -205,7 +205,9 @@ def parse_class_prior(
         except ValueError:
             number = -1.0
         if not name or not 0.0 <= number <= 1.0:
-            raise InvalidInputError(f"{option} must be CLASS=SHARE, a share of 0 to 1, got {text!r}")
+            raise InvalidInputError(
+                f"{option} must be CLASS=SHARE, a share of 0 to 1 such as 0.85, got {text!r}"
+            )
         found[find_class(name, y, option)] = number
     return found or None
 

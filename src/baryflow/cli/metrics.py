@@ -22,6 +22,7 @@ _COUNTS = {
     "predicted": ("baryflow_predictions", "Predictions written."),
     "quarantined": ("baryflow_rows_quarantined", "Rows that could not be used."),
     "labels": ("baryflow_labels", "Labels used."),
+    "baseline": ("baryflow_baseline_rows", "Rows used as a baseline."),
     "batches": ("baryflow_batches", "Batches read from the input."),
     "drifts": ("baryflow_drifts", "Batches in which drift was detected."),
     "alarms": ("baryflow_alarms", "Alarms raised."),

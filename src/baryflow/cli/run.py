@@ -253,6 +253,7 @@ def run(
         log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
         if not stop():
             count(job.totals.read, job.totals.quarantined)
+            _check_first_rows(first, job.totals, keyed=stream.key is not None)
         if stop.signal == signal.SIGINT:
             hint = "; run the same command again to resume" if checkpoint else ""
             raise Interrupted(f"interrupted{hint}")
@@ -355,6 +356,21 @@ def _read_first_rows(
     return FirstRows(_find_normal(fitted, name), n_rows or 0, until or "")
 
 
+def _check_first_rows(first: FirstRows | None, totals: Totals, *, keyed: bool) -> None:
+    """Warn if fewer rows than wanted were a baseline."""
+    if first is None:
+        return
+    found = f"{totals.baseline:,} of {count_of(totals.predicted, 'row')}"
+    if first.until and not totals.baseline:
+        log.warning(
+            "no baseline: no row has a time up to --normal-until %s; correct the time, or leave out the "
+            "option",
+            first.until,
+        )
+    elif not keyed and totals.baseline < first.n_rows:
+        log.warning("the baseline has fewer rows than --baseline-rows %d: %s", first.n_rows, found)
+
+
 def _learn_baseline(
     fitted: Any, path: str, columns: list[str] | None, name: str | None, key: str | None
 ) -> None:
@@ -377,7 +393,9 @@ def _learn_baseline(
     if isinstance(fitted, SignalModel):
         fitted.learn_normal(np.concatenate(found))
     else:
-        fitted.set_baseline(InOrder(np.concatenate(found)), normal)
+        rows = np.concatenate(found)
+        fitted.set_baseline(InOrder(rows), normal)
+        log.info("baseline: %s of %s from %s", count_of(len(rows), "row"), normal, path)
 
 
 @dataclass
@@ -601,6 +619,8 @@ def balance(totals: Totals, windows: bool) -> str:
         text += f"; the model failed to learn from {totals.unlearned:,} of them"
     if totals.labels:
         text += f"; {count_of(totals.labels, 'label')} used"
+    if totals.baseline:
+        text += f"; {count_of(totals.baseline, 'row')} used as a baseline"
     if totals.alarms:
         text += f"; {count_of(totals.alarms, 'alarm')} raised"
     times = "once" if totals.drifts == 1 else f"{totals.drifts} times"

@@ -14,7 +14,7 @@ sources. "Not adapting" is one more explanation: classifiers of raw rows, whatev
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -159,6 +159,8 @@ class Baseline:
     n_rows: float
     mean: Floats
     variance: Floats
+    #: Hashes of the last rows, so that none counts twice.
+    hashes: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @classmethod
     def of(cls, code: int, rows: Floats) -> Baseline:
@@ -166,7 +168,7 @@ class Baseline:
         return cls(code, float(len(rows)), rows.mean(axis=0), rows.var(axis=0))
 
     def plus(self, other: Baseline) -> Baseline:
-        """Return the baseline of both."""
+        """Return the baseline of both, without hashes."""
         n = self.n_rows + other.n_rows
         share, step = other.n_rows / n, other.mean - self.mean
         variance = (1.0 - share) * self.variance + share * other.variance

@@ -15,7 +15,7 @@ import numpy as np
 
 from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators._adapt import adapt
-from baryflow.estimators._explanations import Baseline
+from baryflow.estimators._explanations import BASELINE, EVIDENCE, Baseline
 from baryflow.estimators._feedback import fit_correction
 from baryflow.estimators._predict import (
     Predicted,
@@ -39,7 +39,8 @@ from baryflow.validation import Floats, Integers
 _GROWTH, _MOST_NEW = 0.25, 2048.0
 #: Predictions for labelled rows that sharpen the estimate of the accuracy: the last ones.
 _VERDICTS = 100
-#: Rows with labels that are remembered by a short hash, so that none proves anything twice: the last.
+#: Rows with labels, and rows of a baseline, that are remembered by a short hash, so that none counts
+#: twice: the last.
 _JUDGED = 10_000
 #: Rows without a label whose predictions a correction should not change.
 _ANCHORS = 100
@@ -162,7 +163,7 @@ def learn_labels(
         n_labels=state.n_labels + len(raw),
     )
     if state.new_classes != known or state.n_labels >= _LABEL_GROWTH * state.corrected_labels:
-        if state.adaptation is not None and (state.labelled.codes < sources.model.n_classes).any():
+        if state.mass > 0.0 and (state.labelled.codes < sources.model.n_classes).any():
             state = adapt(sources, state)
         state = _correct(sources, state)
     return judge_again(sources, state)
@@ -210,22 +211,37 @@ def certify(
 def set_baseline(sources: SourceKnowledge, state: TargetState, raw: Floats, code: int) -> TargetState:
     """Learn rows of the target that are known to be of one class of the sources.
 
-    They are no rows of the stream: they only say how the target is calibrated.
+    They are no rows of the stream: they only say how the target is calibrated. Rows that were given
+    before do not count again.
     """
+    before = next((one for one in state.baselines if one.code == code), None)
+    hashes = _hash_rows(raw)
+    if before is not None:
+        new = ~np.isin(hashes, before.hashes)
+        raw, hashes = raw[new], hashes[new]
+    if not len(raw):
+        return state
     state = count(sources, state, raw)
     rows, lost = clean(sources, state, raw, whole=True)
     if lost.all():
         raise InvalidInputError(
             "no row of the baseline can be read: all values are far outside of the sources"
         )
-    found = Baseline.of(code, rows[~lost])
+    found, hashes = Baseline.of(code, rows[~lost]), hashes[~lost]
+    if before is not None:
+        found, hashes = before.plus(found), np.append(before.hashes, hashes)
+    found = replace(found, hashes=hashes[-_JUDGED:])
     others = tuple(one for one in state.baselines if one.code != code)
-    for one in state.baselines:
-        found = one.plus(found) if one.code == code else found
     state = replace(state, baselines=(*others, found))
-    if state.adaptation is None:
+    if state.mass > 0.0:
+        return judge_again(sources, update(sources, state))
+    committee = sources.committee
+    counts = committee.coefficients[EVIDENCE.index(BASELINE)] > 0.0
+    if not (committee.adapts and state.label_shift and counts):
         return state
-    return judge_again(sources, update(sources, state))
+    # Before the first row of the stream this is all that was seen of the target.
+    seen = summarise_rows(sources, state, rows[~lost], np.ones(int((~lost).sum())), whole=True)
+    return replace(state, adaptation=adapt(sources, seen).adaptation)
 
 
 def _name_classes(
@@ -302,7 +318,7 @@ def forget(sources: SourceKnowledge, state: TargetState, keep: float) -> TargetS
             n_given=state.n_given,
             n_labels=state.n_labels,
         )
-    if keep == 1.0 or state.adaptation is None:
+    if keep == 1.0 or not state.mass > 0.0:
         return state
     rows = state.rows.copy()
     rows.fade(keep)

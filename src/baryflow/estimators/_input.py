@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +22,14 @@ _INSTEAD_OF_DATES = "leave them out, or turn them into numbers, such as the hour
 
 @dataclass(frozen=True, eq=False)
 class InOrder:
-    """Rows without column names whose columns are known to be in the order of the model.
+    """Rows as an array whose columns are known to be in the order of the model.
 
     Estimators warn about a plain array if they were fitted on named columns, as scikit-learn wants it.
+    With `names` a model can be fitted on named columns without a frame.
     """
 
     values: Floats
+    names: Sequence[str] | None = None
 
 
 class InputMixin:
@@ -72,7 +74,12 @@ class InputMixin:
 
     def _first_rows(self, X: Any) -> Floats:
         """Check rows to be fitted on, and remember their columns."""
-        return self._check(X, reset=True)
+        if not isinstance(X, InOrder):
+            return self._check(X, reset=True)
+        rows = self._check(X.values, reset=True)
+        if X.names is not None:
+            self.feature_names_in_ = np.array(X.names, dtype=object)
+        return rows
 
     def _first_labelled(self, X: Any, y: Any) -> tuple[Floats, Any]:
         """Check labelled rows to be fitted on."""

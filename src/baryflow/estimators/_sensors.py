@@ -300,7 +300,7 @@ def find_other_units(table: SourceTable) -> list[Units]:
 def describe_units(units: list[Units], sources: list[Any], names: Any) -> list[str]:
     """Return a line for each column of a source that is in another unit than those of the others."""
     return [
-        f"column {j if names is None else names[j]!r} of source {source!r} is {one.describe(j)} of the "
+        f"source {str(source)!r}, column {j if names is None else names[j]!r}: {one.describe(j)} of the "
         "other sources; it is converted"
         for source, one in zip(sources, units, strict=True)
         for j in np.flatnonzero(one.other).tolist()

@@ -490,8 +490,9 @@ class OnlineDaDiL(Adapter):
         """Learn rows of this target that are known to be of one class.
 
         They fix how the target is calibrated: thirty rows of normal operation settle most cases in which
-        several explanations fit. They can come before the first row of the stream or during it, and are
-        not counted as rows of the stream. Further rows of a class are added to the earlier ones.
+        several explanations fit. They can come before the first row of the stream or during it, and take
+        effect at once. They are not counted as rows of the stream. Further rows of a class are added to
+        the earlier ones; a row that is given again does not count again.
 
         Parameters
         ----------

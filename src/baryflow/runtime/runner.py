@@ -61,8 +61,8 @@ class Totals:
     """Counts of rows: ``read`` = ``used`` + ``quarantined``.
 
     Each row used is predicted, unless rows are raw signals: then windows of them are. From
-    ``unlearned`` of the rows used the model failed to learn. ``labels`` were used; they are no rows.
-    ``alarms`` were raised.
+    ``unlearned`` of the rows used the model failed to learn. ``labels``, and ``baseline`` rows known to
+    be of one class, were used; they are no rows. ``alarms`` were raised.
     """
 
     batches: int = 0
@@ -75,6 +75,7 @@ class Totals:
     unlearned: int = 0
     labels: int = 0
     alarms: int = 0
+    baseline: int = 0
 
 
 @dataclass
@@ -344,7 +345,8 @@ class Runner:
         self.totals.used -= len(result.rejected)
         self.totals.quarantined += len(result.rejected)
         self.totals.unlearned += result.unlearned
-        self.totals.labels += result.learned + result.pending
+        self.totals.labels += result.learned + result.pending - result.baseline
+        self.totals.baseline += result.baseline
         for row in result.rejected:
             self._write_rejected(row)
         if self.outputs.predictions is not None and result.records:

@@ -243,6 +243,8 @@ class Result:
     learned, pending : int
         Labels that the model has learned, and those that are held until their rows are learned from;
         negative when that is done.
+    baseline : int
+        How many of both are rows of a baseline.
     used : list of Label
         These labels, with the positions and values of their rows.
     refused : list of (Label, str)
@@ -260,6 +262,7 @@ class Result:
     unlearned: int = 0
     learned: int = 0
     pending: int = 0
+    baseline: int = 0
     used: list[Label] = field(default_factory=list)
     refused: list[tuple[Label, str]] = field(default_factory=list)
     expected: list[Label] = field(default_factory=list)
@@ -274,6 +277,7 @@ class Result:
         self.unlearned += more.unlearned
         self.learned += more.learned
         self.pending += more.pending
+        self.baseline += more.baseline
         self.used += more.used
         self.refused += more.refused
         self.expected += more.expected
@@ -379,12 +383,12 @@ class Session:
             # been larger in an earlier process.
             n = max(1, self._batch_size - len(self.waiting))
             some, rows = rows.pick(slice(0, n)), rows.pick(slice(n, None))
-            predicted = self._predict_possible(some, result)
+            baseline = list[Label]()
+            predicted = self._predict_possible(some, result, labels, baseline)
             self.waiting = self.waiting.plus(predicted)
-            if self.config.baseline is not None:
-                self._hold_baseline(self.config.baseline, predicted, result)
-            if known := [labels.pop(one) for one in predicted.positions.tolist() if one in labels]:
-                self._sort(known, result)
+            known = [labels.pop(one) for one in predicted.positions.tolist() if one in labels]
+            if known or baseline:
+                self._sort([*baseline, *known], result, hold=True)
             if len(self.waiting) >= self._batch_size:
                 result.add(self.learn(int(some.positions[-1])))
         for position, label in labels.items():
@@ -392,8 +396,10 @@ class Session:
                 result.refuse(label, f"row {position} was not predicted", position)
         return result
 
-    def _hold_baseline(self, first: FirstRows, rows: Rows, result: Result) -> None:
-        """Hold those of some predicted rows that belong to the baseline."""
+    def _pick_baseline(self, rows: Rows, labels: Mapping[int, Label]) -> list[Label]:
+        """Return those of some predicted rows that belong to the baseline, except rows with a label."""
+        if (first := self.config.baseline) is None:
+            return []
         if first.until:
             end = read_time(first.until)
             some = rows.pick([i for i, time in enumerate(rows.times) if is_before(read_time(time), end)])
@@ -401,12 +407,16 @@ class Session:
             n_held = self.metadata.get("baseline", 0)
             some = rows.pick(slice(0, max(0, first.n_rows - n_held)))
             self.metadata["baseline"] = n_held + len(some)
-        labels = [Label(first.label, position, baseline=True) for position in some.positions.tolist()]
-        if labels:
-            self._sort(labels, result)
+        free = [position for position in some.positions.tolist() if position not in labels]
+        return [Label(first.label, position, baseline=True) for position in free]
 
-    def _predict_possible(self, rows: Rows, result: Result) -> Rows:
-        """Predict rows and return those on which the model does not fail, found by halving."""
+    def _predict_possible(
+        self, rows: Rows, result: Result, labels: Mapping[int, Label], baseline: list[Label]
+    ) -> Rows:
+        """Predict rows and return those on which the model does not fail, found by halving.
+
+        Rows of the baseline are appended to it.
+        """
         try:
             records, probabilities, novel, sure = self._predict(rows)
         except MemoryError:
@@ -416,12 +426,16 @@ class Session:
                 result.reject(rows, f"the model failed: {describe_error(error)}")
                 return rows.pick([])
             first, second = rows.halve()
-            return self._predict_possible(first, result).plus(self._predict_possible(second, result))
+            done = self._predict_possible(first, result, labels, baseline)
+            return done.plus(self._predict_possible(second, result, labels, baseline))
         result.records += records
         result.features += list(rows.values)
         self.predicted = np.concatenate([self.predicted, sure])
+        found = self._pick_baseline(rows, labels)
+        baseline += found
         if self.alarms is not None:
-            result.events += self._update_alarms(self.alarms, rows, records, probabilities, novel)
+            known = {one.position: str(one.label) for one in found}
+            result.events += self._update_alarms(self.alarms, rows, records, probabilities, novel, known)
         return rows
 
     def _update_alarms(
@@ -431,8 +445,9 @@ class Session:
         records: list[dict[str, Any]],
         probabilities: Floats,
         novel: Booleans,
+        known: Mapping[int | None, str],
     ) -> list[Event]:
-        """Update the alarms with predictions, in the order of the rows."""
+        """Update the alarms row by row with predictions, or with classes that are known."""
         names, events = [str(name) for name in self.model.classes_.tolist()], list[Event]()
         shares, is_novel = probabilities.tolist(), novel.tolist()
         for i, record in enumerate(records):
@@ -450,13 +465,14 @@ class Session:
             def confirm(name: str, positions: tuple[int, ...]) -> bool:
                 return self._confirm(name, positions, rows)
 
+            name = known.get(record["position"])
             changes = alarms.update(
                 record["position"],
                 record["time"],
-                str(record["label"]),
+                str(record["label"]) if name is None else name,
                 names,
-                shares[i],
-                novel=is_novel[i],
+                shares[i] if name is None else [float(one == name) for one in names],
+                novel=is_novel[i] and name is None,
                 explain=explain,
                 confirm=confirm,
             )
@@ -535,6 +551,7 @@ class Session:
             labels, self.held = self.held, []
             result.add(self._teach(labels, position))
             result.pending -= len(labels)
+            result.baseline -= sum(label.baseline for label in labels)
         return result
 
     def _absorb(self, rows: Rows, predicted: Floats, position: int) -> Result:
@@ -599,8 +616,14 @@ class Session:
         result.pending = 0
         return result.add(self._teach(ready, self.position, pending, refused))
 
-    def _sort(self, labels: list[Label], result: Result, *, expecting: bool = False) -> list[Label]:
-        """Return labels that can be learned now; hold, expect or refuse the others."""
+    def _sort(
+        self, labels: list[Label], result: Result, *, expecting: bool = False, hold: bool = False
+    ) -> list[Label]:
+        """Return labels that can be learned now; hold, expect or refuse the others.
+
+        A baseline needs no row of the stream, so it waits for none. With `hold` all labels wait: then
+        what is learned does not depend on how rows are delivered.
+        """
         index, ready = _Index(self), list[Label]()
         held = {_identity(label): label for label in self.held}
         names = {*self.model.classes_.tolist(), *(label.label for label in self.held)}
@@ -617,7 +640,7 @@ class Session:
                 may_come = expecting and index.may_come(label)
                 for found, waits in index.find(replace(label, label=name), may_come=may_come):
                     names.add(name)
-                    if self.model.state_.mass > 0.0 and not waits:
+                    if not hold and (label.baseline or (self.model.state_.mass > 0.0 and not waits)):
                         ready.append(found)
                         continue
                     if not waits and len(held) >= _MOST_HELD:
@@ -625,6 +648,7 @@ class Session:
                     held[_identity(found)] = found
                     result.used.append(found)
                     result.pending += 1
+                    result.baseline += found.baseline
                 if may_come:
                     result.expected.append(label)
             except InvalidInputError as error:
@@ -636,7 +660,8 @@ class Session:
         """Learn labels that have values; count them and others in an event."""
         result, known = Result(pending=pending), len(self.model.classes_)
         # A baseline first, all of it at once: it decides how labels are understood.
-        for label in dict.fromkeys(one.label for one in labels if one.baseline):
+        known_classes = dict.fromkeys(one.label for one in labels if one.baseline)
+        for label in known_classes:
             some = [one for one in labels if one.baseline and one.label == label]
             self._teach_possible(some, False, position, result)
         n_baseline = result.learned
@@ -647,8 +672,8 @@ class Session:
         counts = {"learned": result.learned, "pending": pending, "rejected": refused}
         new = [str(name) for name in self.model.classes_[known:].tolist()]
         n_labels = result.learned - n_baseline
-        parts = [f"{count_of(n_labels, 'label')} learned"] if n_labels or not n_baseline else []
-        parts += [f"{count_of(n_baseline, 'row')} of a baseline learned"] if n_baseline else []
+        parts = [f"{count_of(n_labels, 'label')} learned"] if n_labels or not known_classes else []
+        parts += [f"{count_of(n_baseline, 'row')} of a baseline learned"] if known_classes else []
         parts += [f"{n} {what}" for what, n in (("pending", pending), ("rejected", refused)) if n]
         parts += [f"new class {name}" for name in new]
         details = counts | {"new_classes": new}
@@ -657,10 +682,10 @@ class Session:
 
     def _teach_possible(self, labels: list[Label], certify: bool, position: int, result: Result) -> None:
         """Learn labels except those on which the model fails, found by halving."""
-        model, before = self.model, self.model.n_labels_
+        model, before, is_baseline = self.model, _count_known(self.model), labels[0].baseline
         try:
             rows = np.array([label.values for label in labels], dtype=np.float64)
-            if labels[0].baseline:
+            if is_baseline:
                 model.set_baseline(InOrder(rows), labels[0].label)
             else:
                 model.feedback(InOrder(rows), [label.label for label in labels], certify=certify)
@@ -677,7 +702,9 @@ class Session:
             result.refuse(labels[0], reason, position)
             return
         result.used += labels
-        result.learned += len(labels) if labels[0].baseline else model.n_labels_ - before
+        n_learned = _count_known(model) - before
+        result.learned += n_learned
+        result.baseline += n_learned * is_baseline
 
     def query(self, n: int) -> list[dict[str, Any]]:
         """Return a record for each of the rows that are most worth a label, at most `n`.
@@ -930,6 +957,11 @@ def _read_class(label: Any, classes: Any) -> Any:
     if not is_text and not numbered:
         raise InvalidInputError(f"classes are names, such as {classes.tolist()[0]!r}")
     return label
+
+
+def _count_known(model: OnlineDaDiL) -> int:
+    """Return how many labels and rows of baselines a model has learned."""
+    return model.n_labels_ + int(sum(one.n_rows for one in model.state_.baselines))
 
 
 def _alarm_event(change: Change, position: int) -> Event:

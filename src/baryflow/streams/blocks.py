@@ -68,6 +68,8 @@ class Selection:
         numbers = self.numbers or ()
         others = [column for column in columns if column not in (*numbers, *self.texts)]
         advice = "rename the columns of the file"
+        if numbers and not set(missing) & set(self.texts):
+            advice += ", or add an empty column for one that was not measured"
         if set(missing) <= set(self.texts):
             advice = "correct the name" + ("" if numbers else ", or leave out the file")
         elif len(numbers) > 1 and not set(numbers) & set(columns):
