@@ -63,7 +63,7 @@ def test_a_span_of_time_and_rows_themselves():
 
 def test_a_row_counts_once_however_often_it_is_given():
     session = SessionConfig(MODEL, 16).begin()
-    session.take(rows(0, 48))
+    session.apply(rows(0, 48))
     positions = [Label("idle", position=n, baseline=True) for n in range(1, 31)]
     assert session.label(positions).learned == 30
     values = [Label("idle", values=X[n].tolist(), baseline=True) for n in range(20, 30)]
@@ -119,7 +119,7 @@ def test_rows_known_to_be_of_a_class_raise_only_its_alarm(first):
     assert set(MODEL.predict(shifted[:30])) - {"idle"}, wrong
     alarms = AlarmConfig.from_table({"normal": ["idle"], "on-delay": 2, "probability": 0.4})
     session = SessionConfig(MODEL, 16, alarms=alarms, baseline=first).begin()
-    result = session.take(Rows(shifted[:30], np.arange(1, 31), [""] * 30, [""] * 30))
+    result = session.apply(Rows(shifted[:30], np.arange(1, 31), [""] * 30, [""] * 30))
     raised = [one for one in result.events if one.kind == "alarm"]
     assert bool(raised) == (first is None)
     assert {one["label"] for one in result.records} != {"idle"}
