@@ -71,7 +71,7 @@ def judge(fleet):
         first = FirstRows("normal", n) if n else None
         session = SessionConfig(model, alarms=AlarmConfig(), baseline=first).begin()
         n_rows = len(values)
-        result = session.take(Rows(values, np.arange(1, n_rows + 1), [""] * n_rows, [""] * n_rows))
+        result = session.apply(Rows(values, np.arange(1, n_rows + 1), [""] * n_rows, [""] * n_rows))
         events = [one for one in result.events if one.kind == "alarm"]
         changes = Counter(one.details["change"] for one in events)
         on = [one for one in events if one.details["change"] in ("raised", "repeated")]

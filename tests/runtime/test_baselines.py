@@ -101,12 +101,12 @@ def test_the_first_rows_are_a_baseline_however_they_are_delivered(first, size):
 def test_a_baseline_before_the_first_batch_is_learned_acts_at_once():
     config = SessionConfig(MODEL, 64)
     waiting, given = config.begin(), config.begin()
-    waiting.take(rows(0, 30))
+    waiting.apply(rows(0, 30))
     result = waiting.label([Label("idle", position=n, baseline=True) for n in range(1, 31)])
     assert (result.learned, result.pending) == (30, 0)
     given.label([Label("idle", values=row.tolist(), baseline=True) for row in X[:30]])
-    expected = given.take(Rows(X[30:40], np.arange(1, 11), [""] * 10, [""] * 10)).records
-    found = waiting.take(rows(30, 40)).records
+    expected = given.apply(Rows(X[30:40], np.arange(1, 11), [""] * 10, [""] * 10)).records
+    found = waiting.apply(rows(30, 40)).records
     assert [one["probability"] for one in found] == [one["probability"] for one in expected]
     plain = MODEL.predict_proba(X[30:40]).max(axis=1)
     assert not np.allclose([one["probability"] for one in found], plain, atol=1e-3)
