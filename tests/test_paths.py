@@ -1,4 +1,4 @@
-"""One row visits few files: docs/about/architecture.md shows its path."""
+"""Files on the path of a row, as docs/about/architecture.md shows it, and files that sync others."""
 
 import contextlib
 import sys
@@ -122,3 +122,10 @@ def test_a_post_of_a_row_visits_no_other_files(problem, model, tmp_path):
             assert answer.json()["last"] == number + 1
         trace.active = False
     assert trace.outside_the_model() == POST
+
+
+def test_only_models_and_output_files_are_synced_outside_the_store():
+    found = {
+        path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "fsync" in path.read_text()
+    }
+    assert found == {"container.py", "streams/sinks.py"}
