@@ -1,6 +1,7 @@
 """Files on the path of a row, as docs/about/architecture.md shows it, and files that sync others."""
 
 import contextlib
+import re
 import sys
 import threading
 from pathlib import Path
@@ -133,3 +134,17 @@ def test_only_models_and_output_files_are_synced_outside_the_store():
         path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "fsync" in path.read_text()
     }
     assert found == {"container.py", "streams/sinks.py"}
+
+
+def test_the_page_names_what_is_there():
+    page = (ROOT.parents[1] / "docs" / "about" / "architecture.md").read_text(encoding="utf-8")
+    boxes = "".join(re.findall(r"```text\n(.*?)```", page, re.DOTALL))
+    code = [path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")]
+    names = re.findall(r"\b([A-Z]\w+)\.(\w+)", boxes)
+    assert len(names) > 15
+    for name, function in names:
+        found = [text for text in code if re.search(rf"^class {name}\b", text, re.MULTILINE)]
+        assert any(re.search(rf"def {function}\b", text) for text in found), (name, function)
+    files = re.findall(r"\w+/[\w/]+\.py", boxes)
+    assert all((ROOT / file).is_file() for file in files), files
+    assert f"visits {len(MQTT)} files and a POST {len(POST)}" in page
