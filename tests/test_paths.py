@@ -1,6 +1,7 @@
-"""One row visits few files: docs/about/architecture.md shows its path."""
+"""Files on the path of a row, as docs/about/architecture.md shows it, and files that sync others."""
 
 import contextlib
+import re
 import sys
 import threading
 from pathlib import Path
@@ -13,12 +14,13 @@ import baryflow
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.runtime import Outputs, Runner, SessionConfig, Store
-from baryflow.service import background, create_app
+from baryflow.service import Limits, background, create_app
 from baryflow.streams import open_sink, open_source
 from baryflow.streams.urls import Credentials
 from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher
 
 ROOT = Path(baryflow.__file__).parent
+FOLDER = f"{ROOT}/"
 #: What a session does with rows is not the path to it and back.
 MODEL = ("core", "drift", "estimators")
 COLUMNS = ["x0", "x1", "x2"]
@@ -59,9 +61,9 @@ class Trace:
         sys.setprofile(None)
 
     def _note(self, frame, event, _):
-        path = Path(frame.f_code.co_filename)
-        if self.active and event == "call" and path.is_relative_to(ROOT):
-            self.files.add(path.relative_to(ROOT).as_posix())
+        name = frame.f_code.co_filename
+        if self.active and event == "call" and name.startswith(FOLDER):
+            self.files.add(name.removeprefix(FOLDER))
 
     def outside_the_model(self):
         return {name for name in self.files if name.partition("/")[0] not in MODEL}
@@ -91,9 +93,11 @@ def test_a_row_by_mqtt_visits_no_other_files(problem, model, tmp_path):
             contextlib.closing(open_source(url, columns=COLUMNS, credentials=credentials, durable=True))
         )
         store = stack.enter_context(contextlib.closing(Store(tmp_path / "checkpoint")))
-        outputs = Outputs(
-            open_sink(tmp_path / "predictions.ndjson"), open_sink(tmp_path / "events.ndjson")
-        )
+        names = ("predictions", "events")
+        sinks = [open_sink(tmp_path / f"{name}.ndjson") for name in names]
+        for sink in sinks:
+            stack.callback(sink.close)
+        outputs = Outputs(*sinks)
         publisher = stack.enter_context(Publisher(broker.port))
         runner = Runner(SessionConfig(model, 1), source, outputs, store=store)
         publisher.send("plant/pump", rows[0])
@@ -110,10 +114,11 @@ def test_a_row_by_mqtt_visits_no_other_files(problem, model, tmp_path):
 
 
 def test_a_post_of_a_row_visits_no_other_files(problem, model, tmp_path):
-    rows = problem.X_target.tolist()
+    rows, limits = problem.X_target.tolist(), Limits(snapshot_seconds=3600.0)  # commits are not traced
+    app = create_app(model, state_dir=tmp_path, limits=limits, batch_size=1)
     with (
         Trace() as trace,
-        background(create_app(model, state_dir=tmp_path, batch_size=1)) as url,
+        background(app) as url,
         httpx.Client(base_url=url, timeout=300) as client,
     ):
         for number in range(2):
@@ -122,3 +127,24 @@ def test_a_post_of_a_row_visits_no_other_files(problem, model, tmp_path):
             assert answer.json()["last"] == number + 1
         trace.active = False
     assert trace.outside_the_model() == POST
+
+
+def test_only_models_and_output_files_are_synced_outside_the_store():
+    found = {
+        path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "fsync" in path.read_text()
+    }
+    assert found == {"container.py", "streams/sinks.py"}
+
+
+def test_the_page_names_what_is_there():
+    page = (ROOT.parents[1] / "docs" / "about" / "architecture.md").read_text(encoding="utf-8")
+    boxes = "".join(re.findall(r"```text\n(.*?)```", page, re.DOTALL))
+    code = [path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")]
+    names = re.findall(r"\b([A-Z]\w+)\.(\w+)", boxes)
+    assert len(names) > 15
+    for name, function in names:
+        found = [text for text in code if re.search(rf"^class {name}\b", text, re.MULTILINE)]
+        assert any(re.search(rf"def {function}\b", text) for text in found), (name, function)
+    files = re.findall(r"\w+/[\w/]+\.py", boxes)
+    assert all((ROOT / file).is_file() for file in files), files
+    assert f"visits {len(MQTT)} files and a POST {len(POST)}" in page

@@ -1,76 +1,114 @@
-"""Damage the store of a killed run at random places, and compare what a restart makes of it.
+"""Damage the store of a killed process at random places, and see what a restart makes of it.
 
-``python -m experiments.kills.damage [--places 1000]`` kills ``baryflow run`` by SIGKILL after a number
-of transactions drawn at random, many times, and each time damages copies of its checkpoint folder: one
-of the files is cut off, continued with zeros, overwritten with zeros for a while, or has one bit
-flipped, at a place drawn at random. The same command is then called again. Either it ends as if nothing
-had happened, and the outputs are byte for byte those of an undisturbed run; or it says what is damaged,
-and leaves the folder as it is. Anything else is a failure. A line for every place is appended to
-``results/damage.csv``; a second call continues.
+``python -m experiments.kills.damage [--places 1000]`` has a loop receive, apply and commit batches, with
+sessions, messages and an output file, starts it again in between, and kills its process by SIGKILL, both
+after a number of batches drawn at random. This is done many times. Each time it damages copies of the
+folder: one of the store's files is cut off, continued with zeros, overwritten with zeros for a while, or
+has one bit flipped, at a place drawn at random. Then the loop is started again.
 
-The model is small, so that most of the bytes are batches and sessions.
+Either everything that was acknowledged is there, and the output is byte for byte that of a process that
+was not killed; or the start says what is damaged, and leaves the folder as it is. Anything else is a
+failure. A line for every place is appended to ``results/damage.csv``; a second call continues.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import csv
 import hashlib
+import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-import time
+from contextlib import closing
 from pathlib import Path
 
-from click.testing import CliRunner
+import numpy as np
 
-from baryflow.cli import main as baryflow
+from baryflow.exceptions import BaryflowError
+from baryflow.runtime import Loop, Store
+from baryflow.runtime.store import Entry
+from baryflow.streams import Batch, open_sink
 from experiments import results
-from experiments.kills.__main__ import ENVIRONMENT, FILES, RESULTS, command, state
-from experiments.service.process import prepare as prepare_model
 
-TABLE = RESULTS / "damage.csv"
+TABLE = Path(__file__).parent / "results" / "damage.csv"
 FIELDS = ("place", "kill", "file", "damage", "offset", "size", "result")
 KINDS = ("flip", "cut", "continue", "zeros")
-#: Places for each kill.
-PLACES = 20
-#: Batches of the stream, and their rows; sessions are committed after 64.
-N_BATCHES, BATCH_SIZE = 90, 4
+OUTPUT = "records.ndjson"
+TARGETS = "abcdefgh"
+#: Places for each kill; batches between two commits, and of a life at most; bytes of a session.
+PLACES, EVERY, LONGEST, BYTES = 20, 10, 100, 3000
 
 
-def prepare(folder):
-    _, rows = prepare_model(folder, 3, 8)
-    with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([f"x{column}" for column in range(rows.shape[1])])
-        writer.writerows(rows[number % len(rows)] for number in range(N_BATCHES * BATCH_SIZE))
+def make_batch(number):
+    rows = np.random.default_rng(number).normal(size=(16, 8))
+    positions = np.arange(16 * number, 16 * number + 16)
+    empty = [""] * 16
+    return Batch(rows, positions, empty, empty, [], {"batch": number})
 
 
-def arguments_of(folder, name):
-    """Return the arguments of the run."""
-    out = folder / name
-    out.mkdir(exist_ok=True)
-    pairs = zip(("-o", "--events", "--quarantine"), FILES, strict=True)
-    outputs = [value for option, file in pairs for value in (option, out / file)]
-    inputs = [folder / "model.bary", folder / "rows.csv", "--batch-size", BATCH_SIZE]
-    return list(map(str, ["run", *inputs, *outputs, "--checkpoint", out / "checkpoint"]))
+class Application:
+    """Counts batches, writes their sums, sends messages, and has a session for every target."""
+
+    owner = "damage"
+
+    def __init__(self, folder):
+        self.store, self.numbers = Store(folder / "checkpoint"), []
+        self.sink = open_sink(folder / OUTPUT, resume=(folder / OUTPUT).exists())
+        self.loop = Loop(self, self.store, {"records": self.sink})
+        self.loop.recover()
+
+    def close(self):
+        self.sink.close()
+        self.store.close()
+
+    def add(self, number):
+        (entry,) = self.loop.receive([Entry(make_batch(number))])  # now it is acknowledged
+        self.loop.apply(entry)
+        if number % EVERY == 0:
+            target = TARGETS[number // EVERY % len(TARGETS)]
+            with self.store.transaction():
+                self.store.write_session(target, 1, number, "{}", session(target, number))
+            self.loop.commit()
+
+    def apply(self, entry):
+        return {"batch": entry.batch.cursor["batch"], "sum": float(entry.batch.rows.sum())}
+
+    def finish(self, entry, result):
+        self.numbers.append(result["batch"])
+        self.sink.write([result])
+        for message in self.loop.post(entry, "alarms", [result]):
+            self.loop.note(message, {"somebody"}, result["batch"] % 2 == 0)
+
+    def is_applied(self, _):
+        return False
+
+    def state(self):
+        return {"numbers": self.numbers}
+
+    def restore(self, state):
+        self.numbers = state["numbers"]
 
 
-def kill(folder, rng):
-    """Start the run in an empty folder, and kill it."""
-    shutil.rmtree(folder / "killed", ignore_errors=True)
-    # A transaction for each batch, four at the start, and one for each commit.
-    last = rng.randrange(6, 6 + N_BATCHES)
-    process = subprocess.Popen(
-        command(*arguments_of(folder, "killed")), env=ENVIRONMENT, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and state(folder / "killed") < last:
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
+def session(target, number):
+    return f"{target}{number} ".encode() * (BYTES // 4)
+
+
+def kill(folder, n_before, n_batches):
+    """Let a process receive some batches, let it close its files in between, and kill it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    if not (pid := os.fork()):
+        for first, last in ((1, n_before), (n_before + 1, n_batches)):
+            application = Application(folder)
+            for number in range(first, last + 1):
+                application.add(number)
+            application.loop.flush()
+            if last == n_before:
+                application.close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def damage(path, kind, rng):
@@ -92,63 +130,61 @@ def damage(path, kind, rng):
 
 def digest(folder):
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def outputs(folder):
-    return [(folder / name).read_bytes() for name in FILES]
+def expected(n_batches):
+    """Return the numbers, lines and sessions that must be there after some batches."""
+    found = Application.__new__(Application)
+    lines = [found.apply(Entry(make_batch(number))) for number in range(1, n_batches + 1)]
+    commits = range(EVERY, n_batches + 1, EVERY)
+    sessions = {TARGETS[n // EVERY % len(TARGETS)]: n for n in commits}
+    return [line["batch"] for line in lines], lines, {k: session(k, n) for k, n in sessions.items()}
 
 
-def try_again(folder, name):
-    """Call the command again, and return whether it has ended well, and its messages."""
-    done = CliRunner().invoke(baryflow, arguments_of(folder, name))
-    if done.exit_code not in (0, 1) or (done.exception and not isinstance(done.exception, SystemExit)):
-        raise done.exception or RuntimeError(done.output)
-    return done.exit_code == 0, done.stderr
-
-
-def judge(folder, name, expected):
+def judge(folder, wanted):
     """Return what a restart makes of a damaged folder."""
-    before = digest(folder / name)
-    is_well, words = try_again(folder, name)
-    if is_well:
-        return "recovered" if outputs(folder / name) == expected else "WRONG"
-    if "cannot resume" not in words:
-        return "UNCLEAR"
-    changed = sorted({path for path, _ in set(digest(folder / name)) ^ set(before)})
-    return "reported" if not changed else f"CHANGED {' '.join(changed)}"
+    numbers, lines, sessions = wanted
+    before = digest(folder)
+    try:
+        with closing(Application(folder)) as found:
+            there = {target: found.store.read_session(target) for target in found.store.sessions}
+            is_all = found.numbers == numbers and there == sessions
+    except BaryflowError as error:
+        if "cannot resume" not in str(error):
+            return "UNCLEAR"
+        changed = sorted({path for path, _ in set(digest(folder).items()) ^ set(before.items())})
+        return "reported" if not changed else f"CHANGED {' '.join(changed)}"
+    with closing(open_sink(folder.parent / OUTPUT)) as sink:
+        sink.write(lines)
+    is_all = is_all and (folder / OUTPUT).read_bytes() == (folder.parent / OUTPUT).read_bytes()
+    return "recovered" if is_all else "WRONG"
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--places", type=int, default=1000)
     options = parser.parse_args(arguments)
     done = len(results.read(TABLE)) if TABLE.exists() else 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        prepare(folder)
-        if not try_again(folder, "undisturbed")[0]:
-            raise SystemExit("the undisturbed run failed")
-        expected = outputs(folder / "undisturbed")
         while done < options.places:
             number = done // PLACES
             rng = random.Random(number)
-            kill(folder, rng)
-            rows = []
-            for _ in range(min(PLACES, options.places - done)):
+            n_before, n_batches = sorted(rng.sample(range(1, LONGEST + 1), 2))
+            kill(folder / "killed", n_before, n_batches)
+            wanted, rows = expected(n_batches), []
+            while len(rows) < min(PLACES, options.places - done):
                 shutil.rmtree(folder / "copy", ignore_errors=True)
                 shutil.copytree(folder / "killed", folder / "copy")
                 files = sorted((folder / "copy" / "checkpoint").iterdir())
                 # The mark is small: most damage hits the other files.
                 path = rng.choice([*files, *(one for one in files if one.suffix != ".mark")])
                 kind, size = rng.choice(KINDS), path.stat().st_size
-                if not size:
-                    continue
                 offset = damage(path, kind, rng)
-                result = judge(folder, "copy", expected)
-                done += 1
-                rows.append((done, number, path.name, kind, offset, size, result))
-                print(*rows[-1], file=sys.stderr, flush=True)
+                result = judge(folder / "copy", wanted)
+                rows.append((done + len(rows) + 1, number, path.name, kind, offset, size, result))
+            done += len(rows)
             results.append(TABLE, FIELDS, [dict(zip(FIELDS, row, strict=True)) for row in rows])
     found = [row["result"] for row in results.read(TABLE)]
     counts = {one: found.count(one) for one in sorted(set(found))}
@@ -157,5 +193,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
+    sys.exit(main())

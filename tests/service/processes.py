@@ -63,7 +63,7 @@ class Load:
         Rows of each target that were acknowledged.
     """
 
-    def __init__(self, process, rows, names, patience=120):
+    def __init__(self, process, rows, names, patience=600):
         self.process, self.rows, self.patience = process, rows, patience
         self.sent, self._stop = dict.fromkeys(names, 0), threading.Event()
 

@@ -184,7 +184,7 @@ def test_killed_under_load_no_acknowledged_row_is_lost_and_none_counts_twice(
         "6",
     )  # the batches of `serving`
     process = Process(model_file, tmp_path, *options)
-    with Load(process, rows, [f"t{n}" for n in range(4)], patience=60) as load:
+    with Load(process, rows, [f"t{n}" for n in range(4)], patience=600) as load:
         load.wait_for_more()
         process.end(signal.SIGKILL)
         process.restart()

@@ -273,7 +273,7 @@ def test_killed_under_load_no_label_is_lost_and_none_counts_twice(
         client.label(name, names, positions=known, certify=n % 2 == 0, request_id=f"{n}")
 
     def work(name):
-        with Client(process.url, patience=60) as client:
+        with Client(process.url, patience=600) as client:
             while not stop.is_set():
                 step(client, name, sent[name])
                 sent[name] += 5
