@@ -31,7 +31,8 @@ def run():
     return lambda *arguments: CliRunner().invoke(main, [str(a) for a in arguments])
 
 
-def test_the_demo_adapts_and_draws(run, tmp_path):
+def test_the_demo_adapts_and_draws(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "problem", lambda: load_tep(runs=10, faults=range(10)))
     done = run("demo", "--figure", tmp_path / "demo.png")
     assert done.exit_code == 0, done.output
     accuracy = {

@@ -34,6 +34,16 @@ def fitted(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """Every sixth row of three pumps."""
+    files = [tmp_path_factory.mktemp("short") / Path(name).name for name in LABELLED[:3]]
+    for whole, thinned in zip(LABELLED, files, strict=False):
+        lines = Path(whole).read_text(encoding="utf-8").splitlines()
+        thinned.write_text("\n".join([lines[0], *lines[1::6]]), encoding="utf-8")
+    return files
+
+
+@pytest.fixture(scope="module")
 def truth():
     with (PUMPS / "pump_e_labels.csv").open(newline="") as file:
         return np.array([row["condition"] for row in csv.DictReader(file)])
@@ -177,12 +187,9 @@ def test_rows_from_standard_input(fitted):
     assert b"10 rows = 10 predicted + 0 quarantined" in found.stderr
 
 
-def test_evaluate_compares_the_domains(tmp_path):
-    figure, files = tmp_path / "figure.png", [tmp_path / Path(name).name for name in LABELLED[:3]]
-    for whole, thinned in zip(LABELLED, files, strict=False):
-        lines = Path(whole).read_text(encoding="utf-8").splitlines()
-        thinned.write_text("\n".join([lines[0], *lines[1::3]]), encoding="utf-8")
-    result = call("evaluate", *files, *HOW, *CHEAP, "--figure", figure, "--labels-per-class", 3)
+def test_evaluate_compares_the_domains(short, tmp_path):
+    figure = tmp_path / "figure.png"
+    result = call("evaluate", *short, *HOW, *CHEAP, "--figure", figure, "--labels-per-class", 3)
     accuracy, labels = result.stdout.split("Verdict: ")[:2]
     for name in ("pump_a", "pump_c", "mean"):
         assert name in accuracy
@@ -261,16 +268,6 @@ def test_fit_and_evaluate_point_out_a_counter_by_name_once(tmp_path):
         assert found.count("rises") == 1
         assert "--ignore record_id" in found
         assert "rises" not in call(*command, "--ignore", "record_id").stderr
-
-
-@pytest.fixture(scope="module")
-def short(tmp_path_factory):
-    """Every third row of three pumps."""
-    files = [tmp_path_factory.mktemp("short") / Path(name).name for name in LABELLED[:3]]
-    for whole, thinned in zip(LABELLED, files, strict=False):
-        lines = Path(whole).read_text(encoding="utf-8").splitlines()
-        thinned.write_text("\n".join([lines[0], *lines[1::3]]), encoding="utf-8")
-    return files
 
 
 def test_what_evaluate_recommends_is_one_command(short, tmp_path):

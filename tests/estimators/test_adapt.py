@@ -117,7 +117,7 @@ def test_a_target_at_quite_another_level_is_found_though_the_plain_classifiers_a
 @pytest.mark.parametrize("proportions", ["balanced", "80 %"])
 def test_no_class_proportions_do_harm(proportions):
     p, found = PROBLEM, []
-    for c in range(8):
+    for c in range(8 if proportions == "80 %" else 2):
         rows = mixed_rows(p.y_target, proportions, c)
         X, y = p.X_target[rows], p.y_target[rows]
         model = fit_default()
