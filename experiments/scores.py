@@ -54,7 +54,7 @@ def follow(model, stream, batch, watch=None):
         flowing.append(model.predict_proba(X))
         clock = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="column ", category=UserWarning)
+            warnings.filterwarnings("ignore", message="columns? ", category=UserWarning)
             model.partial_fit(X)
         spent += time.perf_counter() - clock
         reliability.append(float(model.reliability_))

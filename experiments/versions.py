@@ -64,6 +64,7 @@ COMMANDS = {
     "experiments/paper/results/toy-nll.png": "python -m experiments.paper toy",
     "experiments/plantfloor/results": "python -m experiments.plantfloor.{stem}",
     "experiments/recommendation/results": "python -m experiments.recommendation --classifier linear",
+    "experiments/recommendation/results/cost.csv": "python -m experiments.recommendation.cost",
     "experiments/reliability/results": "python -m experiments.reliability --data FOLDER "
     "--classifier linear",
     "experiments/schedule/results": "python -m experiments.schedule --classifier linear --targets 6",

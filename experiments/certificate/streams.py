@@ -92,7 +92,7 @@ def outcomes_of(model, X, y):
     not_adapting = model.predict(X) == y
     right = []
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="column ", category=UserWarning)
+        warnings.filterwarnings("ignore", message="columns? ", category=UserWarning)
         for start in range(0, len(y), BATCH):
             batch = slice(start, start + BATCH)
             right.append(model.predict(X[batch]) == y[batch])

@@ -38,7 +38,7 @@ class Problem:
         """Return a model of the sources that has seen the stream."""
         model = OnlineDaDiL(random_state=seed, **parameters).fit(self.Xs, self.ys, self.domain)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="column ", category=UserWarning)
+            warnings.filterwarnings("ignore", message="columns? ", category=UserWarning)
             for start in range(0, self.n_stream, BATCH):
                 model.partial_fit(self.X[start : min(start + BATCH, self.n_stream)])
         return model

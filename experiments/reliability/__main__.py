@@ -60,7 +60,7 @@ def follow(model, X, y):
     """Predict each batch, then learn from it; compare estimated and true accuracy."""
     probabilities, estimates = [], []
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="column ", category=UserWarning)
+        warnings.filterwarnings("ignore", message="columns? ", category=UserWarning)
         for start in range(0, len(y), BATCH):
             batch = X[start : start + BATCH]
             probabilities.append(model.predict_proba(batch))

@@ -69,7 +69,7 @@ def follow(model, X, y):
     """Predict each batch in both ways, then learn from it."""
     scheduled, exact = [], []
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="column ", category=UserWarning)
+        warnings.filterwarnings("ignore", message="columns? ", category=UserWarning)
         for start in range(0, len(y), BATCH):
             batch = X[start : start + BATCH]
             scheduled.append(model.predict(batch))

@@ -1,20 +1,27 @@
 """Take pictures of the live page, wide and narrow, light and dark, for docs/images.
 
-``python -m experiments.service.screenshots`` replays the embedded stream and runs the plant with a
-fault. Pictures are reduced to 256 colours: what is on them is flat.
+``python -m experiments.service.screenshots`` replays the embedded stream, runs the plant with a fault,
+and follows a machine whose calibration is not known. Pictures are reduced to 256 colours: what is on
+them is flat.
 """
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from baryflow import demo
+from baryflow import OnlineDaDiL, demo
+from baryflow.alarms import AlarmConfig
+from baryflow.client import Client
+from baryflow.datasets import make_domains
 from baryflow.live.controller import PlantController, serve_plant
 from baryflow.live.plant import load_plant_model
 from baryflow.live.replay import Replay, serve_replay
+from baryflow.service import background, create_app
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 TALL = {"width": 1440, "height": 1280}
@@ -63,6 +70,35 @@ def explained(page):
     page.wait_for_timeout(300)
 
 
+@contextlib.contextmanager
+def serve_unsettled():
+    """Follow a machine that is mostly normal and calibrated unlike four others; yield the address."""
+    p, rng = make_domains(n_classes=4, shift=1.0, random_state=1), np.random.default_rng(1)
+    names = np.array(["normal", "worn", "leak", "dry"])
+
+    def calibrate(X):
+        gain, offset = np.exp(rng.normal(0, 0.25, X.shape[1])), rng.normal(0, 1, X.shape[1])
+        return X * gain + offset * p.X.std(axis=0)
+
+    X = np.concatenate([calibrate(p.X[p.domain == source]) for source in (1, 2, 3, 4)])
+    model = OnlineDaDiL(classifier="linear", random_state=0).fit(X, names[p.y], p.domain)
+    model.feature_names_in_ = np.array([f"P_{i + 1}" for i in range(X.shape[1])])
+    target, normal = calibrate(p.X_target), np.flatnonzero(p.y_target == 0)
+    faults = rng.permutation(np.flatnonzero(p.y_target != 0))[:15]
+    mixed = rng.permutation(np.concatenate([normal[30:85], faults]))
+    rows = target[np.concatenate([normal[:30], mixed])]
+    alarms = AlarmConfig.from_table({"on-delay": 5, "off-delay": 10, "probability": 0.5})
+    app = create_app(model, batch_size=20, alarms=alarms)
+    with background(app) as url, Client(url) as client:
+        client.send("pump", rows)
+        yield url
+
+
+def unsettled(page):
+    page.locator("#unsettled").wait_for()
+    page.wait_for_timeout(1500)
+
+
 def main():
     IMAGES.mkdir(exist_ok=True)
     replay = Replay.fit(demo.problem())
@@ -77,6 +113,8 @@ def main():
             take(browser, url, "live-plant", TALL, "light", with_fault, whole=False)
             take(browser, url, "live-why", WIDE, "light", explained, whole=False)
             feeding.wait(0.0)
+        with serve_unsettled() as url:
+            take(browser, url, "live-unsettled", WIDE, "light", unsettled, whole=False)
         browser.close()
 
 

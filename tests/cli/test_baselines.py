@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_refused(forgetful, tmp_path, more, words):
     ("more", "words"),
     [
         (["--baseline-rows", 30], "30 rows used as a baseline"),
-        (["--baseline-rows", 300], "--baseline-rows 300: 120 of 120 rows"),
+        (["--baseline-rows", 300], "--baseline-rows 300: only 120 rows came"),
         (["--normal-until", "2020-01-01"], "no row has a time up to --normal-until 2020-01-01"),
     ],
 )
@@ -97,10 +97,18 @@ def test_how_many_rows_were_a_baseline_is_shown(fitted, files, tmp_path, more, w
     assert "label" not in result.stderr
 
 
-def test_a_file_of_normal_rows_is_named(fitted, files, tmp_path):
-    more = ["--baseline", files[1], "-o", tmp_path / "o.csv"]
-    result = call("run", fitted, files[0], "--time", "time", *more)
+def test_a_file_of_normal_rows_and_its_units_are_named(fitted, files, tmp_path):
+    rows, first, lines = files
+    column = lines[0].split(",").index("discharge_pressure_bar")
+    for path in (rows, first):
+        cells = [line.split(",") for line in path.read_text().splitlines()]
+        for one in cells[1:]:
+            one[column] = str(14.5038 * float(one[column]))
+        path.write_text("".join(",".join(one) + "\n" for one in cells))
+    more = ["--baseline", first, "-o", tmp_path / "o.csv"]
+    result = call("run", fitted, rows, "--time", "time", *more)
     assert "baseline: 30 rows of normal" in result.stderr
+    assert "baseline: column 'discharge_pressure_bar': about ×14.5" in result.stderr
 
 
 def test_a_resumed_run_has_the_same_options(fitted, files, tmp_path):

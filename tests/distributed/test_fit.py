@@ -210,9 +210,9 @@ def test_other_units_and_missing_columns_are_treated_as_in_memory():
     odd[domain == 2, 1] *= 14.503774
     odd[domain == 3, 0] = np.nan
     labels = Y[: len(domain)]
-    with pytest.warns(UserWarning, match=r"column 1 of source 2 is about ×14\.[45]"):
+    with pytest.warns(UserWarning, match=r"source '2', column 1: about ×14\.[45]"):
         expected = new().fit(odd, labels, sample_domain=domain)
-    with pytest.warns(UserWarning, match=r"column 1 of source 2 is about ×14\.[45]"):
+    with pytest.warns(UserWarning, match=r"source '2', column 1: about ×14\.[45]"):
         found = distributed.fit(new(), arrays(170, odd, labels, domain))
     rows = 20.0 + P.X_target[:100]
     for model in (found, expected):

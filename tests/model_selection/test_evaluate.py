@@ -192,6 +192,19 @@ def test_missing_values_and_constant_columns_are_no_obstacle(problem):
     assert min(found.source, found.standardised_flowing, found.end) > 0.4
 
 
+def test_columns_in_another_unit_are_named_as_the_user_names_them():
+    p = make_domains(n_sources=5, n_classes=3, n_per_class=30, shift=0.5, random_state=1)
+    X = p.X + 50.0
+    X[p.domain == 2, :2] *= 14.5038
+    names = [f"flow {k}" for k in range(X.shape[1])]
+    with pytest.warns(UserWarning, match="unit") as said:
+        evaluate(OnlineDaDiL(**QUICK), X, p.y, p.domain, feature_names=names)
+    words = [str(one.message) for one in said]
+    assert any("source '2', column 'flow 0'" in one for one in words)
+    assert any("2: columns 'flow 0', 'flow 1'" in one for one in words)
+    assert not any("column 0" in one or "columns 0" in one for one in words)
+
+
 def test_balanced_accuracy_counts_every_class_the_same(problem):
     keep = (problem.y != 0) | (np.arange(len(problem.y)) % 3 == 0)
     X, y, domain = problem.X[keep], problem.y[keep], problem.domain[keep]

@@ -27,6 +27,7 @@ from baryflow.cli.options import (
     protect_inputs,
 )
 from baryflow.estimators._input import InOrder
+from baryflow.estimators._sensors import describe_new_faults
 from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
 from baryflow.runtime import Event, Outputs, PartitionRunner, Runner, SessionConfig, Store, Totals
@@ -360,15 +361,15 @@ def _check_first_rows(first: FirstRows | None, totals: Totals, *, keyed: bool) -
     """Warn if fewer rows than wanted were a baseline."""
     if first is None:
         return
-    found = f"{totals.baseline:,} of {count_of(totals.predicted, 'row')}"
     if first.until and not totals.baseline:
         log.warning(
             "no baseline: no row has a time up to --normal-until %s; correct the time, or leave out the "
             "option",
             first.until,
         )
-    elif not keyed and totals.baseline < first.n_rows:
-        log.warning("the baseline has fewer rows than --baseline-rows %d: %s", first.n_rows, found)
+    elif not keyed and totals.predicted < first.n_rows:
+        came = count_of(totals.predicted, "row")
+        log.warning("the baseline is shorter than --baseline-rows %d: only %s came", first.n_rows, came)
 
 
 def _learn_baseline(
@@ -394,8 +395,11 @@ def _learn_baseline(
         fitted.learn_normal(np.concatenate(found))
     else:
         rows = np.concatenate(found)
+        before = fitted.columns_
         fitted.set_baseline(InOrder(rows), normal)
         log.info("baseline: %s of %s from %s", count_of(len(rows), "row"), normal, path)
+        if problem := describe_new_faults(before, fitted.columns_):
+            log.warning("baseline: %s", problem)
 
 
 @dataclass

@@ -301,7 +301,7 @@ def describe_units(units: list[Units], sources: list[Any], names: Any) -> list[s
     """Return a line for each column of a source that is in another unit than those of the others."""
     return [
         f"source {str(source)!r}, column {j if names is None else names[j]!r}: {one.describe(j)} of the "
-        "other sources; it is converted"
+        "other sources; converted"
         for source, one in zip(sources, units, strict=True)
         for j in np.flatnonzero(one.other).tolist()
     ]
@@ -558,7 +558,7 @@ class Tally:
             if self.values[j] + self.glitches[j] == 0.0:
                 found[name] = "no value at all; a typical value is used instead"
             elif other[j]:
-                found[name] = f"{units.describe(j)} of the sources; it is converted"
+                found[name] = f"{units.describe(j)} of the sources; converted"
             elif self.glitches[j] > self.values[j]:
                 found[name] = (
                     "most values are far outside of the sources; a typical value is used instead"
@@ -585,7 +585,13 @@ def last_values(before: Floats, rows: Floats) -> Floats:
 def describe_new_faults(before: dict[Any, str], now: dict[Any, str]) -> str:
     """Return a description of the columns that were in order until now; empty if there are none."""
     new = [name for name in now if name not in before]
-    words = "; ".join(f"column {name!r}: {now[name]}" for name in new[:_NAMED])
+    alike: dict[str, list[str]] = {}
+    for name in new[:_NAMED]:
+        alike.setdefault(now[name], []).append(repr(name))
+    words = "; ".join(
+        f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}: {found}"
+        for found, names in alike.items()
+    )
     more = f"; and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
     return f"{words}{more}"
 

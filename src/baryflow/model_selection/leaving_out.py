@@ -18,6 +18,7 @@ from sklearn.utils import _safe_indexing as take_rows
 from sklearn.utils.validation import has_fit_parameter
 
 from baryflow.estimators._domains import check_classes, expect_proportions
+from baryflow.estimators._input import InOrder
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._state import find_faults
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -356,7 +357,7 @@ def _leave_out(model: Any, problem: _Problem, settings: _Settings, target: Any) 
     rivals = Rivals.fit(
         problem.rows[known], problem.y[known], problem.domain[known], settings.classifier
     )
-    fitted = _fit(clone(model), problem, known, mine)
+    fitted = _fit(clone(model), problem, known, mine, settings.names)
     baseline = _find_baseline(problem.y, mine, settings.knowledge)
     mine, scores = np.setdiff1d(mine, baseline), []
     for seed in range(settings.random_state, settings.random_state + settings.n_seeds):
@@ -404,8 +405,11 @@ def _try_settings(
     return tuple(found)
 
 
-def _fit(model: Any, problem: _Problem, known: Any, mine: Any) -> Any:
-    """Return the model, having learned all domains but one, in one of the three ways of `evaluate`."""
+def _fit(model: Any, problem: _Problem, known: Any, mine: Any, columns: Any = None) -> Any:
+    """Return the model, having learned all domains but one, in one of the three ways of `evaluate`.
+
+    `columns` are the names of the columns of an array, for warnings.
+    """
     prefix = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
     names = f"{prefix}sample_domain"
     # A pipeline takes a parameter of its last step by this name only without routing.
@@ -413,8 +417,12 @@ def _fit(model: Any, problem: _Problem, known: Any, mine: Any) -> Any:
         if not has_fit_parameter(last_step(model), "sample_domain"):
             return model.fit(take_rows(problem.X, known), problem.y[known])
         if learns_from_rows(model):
-            domains = {names: problem.domain[known]}
-            return model.fit(take_rows(problem.X, known), problem.y[known], **domains)
+            domains, rows = {names: problem.domain[known]}, take_rows(problem.X, known)
+            if columns is None or not isinstance(model, OnlineDaDiL):
+                return model.fit(rows, problem.y[known], **domains)
+            model.fit(InOrder(rows, columns), problem.y[known], **domains)
+            del model.feature_names_in_  # rows to predict have no names
+            return model
         codes = 1 + np.unique(problem.domain, return_inverse=True)[1]
         codes[mine] *= -1
         labels = problem.y.copy()
@@ -439,7 +447,7 @@ def _score(
     if learns_from_rows(model) or not has_fit_parameter(last, "sample_domain"):
         with warnings.catch_warnings():
             if isinstance(last, OnlineDaDiL):  # named below
-                warnings.filterwarnings("ignore", "column ", UserWarning)
+                warnings.filterwarnings("ignore", "columns? ", UserWarning)
             flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
     if isinstance(last, OnlineDaDiL):
         _warn_of_columns(last, settings.names)

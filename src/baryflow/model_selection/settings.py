@@ -151,7 +151,7 @@ def play(model: OnlineDaDiL, X: Any, y: Any, batch_size: int, labels: int) -> tu
         return answers, answers
     found, places = [], [*range(0, len(y), batch_size), len(y)]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "column ", UserWarning)  # named elsewhere
+        warnings.filterwarnings("ignore", "columns? ", UserWarning)  # named elsewhere
         for start, end in pairwise(places):
             batch = take_rows(X, np.arange(start, end))
             found.append(model.predict(batch))

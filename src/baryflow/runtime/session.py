@@ -21,6 +21,7 @@ from baryflow.alarms.evidence import find_evidence
 from baryflow.drift import DriftMonitor, MonitorState
 from baryflow.estimators._follow import rows_until_adapting
 from baryflow.estimators._input import InOrder
+from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._state import TargetState
 from baryflow.estimators._unknown import mark_unknown, name_unknown
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -686,7 +687,10 @@ class Session:
         try:
             rows = np.array([label.values for label in labels], dtype=np.float64)
             if is_baseline:
+                columns = model.columns_
                 model.set_baseline(InOrder(rows), labels[0].label)
+                if problem := describe_new_faults(columns, model.columns_):
+                    result.events.append(Event("column", position, problem))
             else:
                 model.feedback(InOrder(rows), [label.label for label in labels], certify=certify)
         except MemoryError:

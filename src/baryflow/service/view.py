@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from baryflow.alarms import AlarmConfig
 from baryflow.alarms.evidence import find_nearest, find_reasons, name_column, to_number
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._input import InOrder
@@ -275,8 +276,9 @@ def _baseline_class(session: Session) -> str:
     remembered = getattr(session.model, "normal_class_", None)
     if remembered is not None:
         return str(remembered)
-    normal = session.alarms.config.normal if session.alarms is not None else ()
-    return str(normal[0] if normal else session.model.classes_[0])
+    known = [str(name) for name in session.model.classes_.tolist()]
+    alarms = AlarmConfig() if session.alarms is None else session.alarms.config
+    return next((name for name in alarms.normal if name in known), known[0])
 
 
 def _proportions(model: OnlineDaDiL, classes: list[str]) -> dict[str, float | None]:

@@ -249,6 +249,9 @@ const bar = (from, to, fill) => {
 
 // ---- explanations that compete, and what settles it
 
+// Of more explanations than LISTED only the likeliest are listed, and how many there are besides.
+const LISTED = 4;
+
 // A number stays on the line of its column.
 const keepTogether = (text) => text.replace(/ (?=[+×-][\d.])/g, "\u00a0");
 
@@ -256,15 +259,16 @@ export const showUnsettled = ({ competing, ambiguity, bands, novel }, reliabilit
   const unlike = novel >= UNLIKE ? `${formatPercent(novel)} of the last batch is unlike all sources. Such predictions count as wrong, so the reliability is ${formatPercent(reliability)}. ` : "";
   $("unsettled").hidden = !competing.length && !unlike;
   $("unsettled-note").textContent = unlike + (competing.length ? `${plural(competing.length, "explanation")} of this target fit, and ${formatPercent(ambiguity)} of the predictions depend on which is right.` : "");
-  $("competing").replaceChildren(...competing.map((text) => element("li", { textContent: keepTogether(text) })));
+  const listed = competing.length > LISTED ? competing.slice(0, LISTED - 1) : competing, others = competing.length - listed.length;
+  $("competing").replaceChildren(...[...listed, ...(others ? [`${formatCount(others)} others, less likely`] : [])].map((text) => element("li", { textContent: keepTogether(text) })));
   $("settle-baseline").hidden = !bands.length;
 };
 
 $("settle-labels").addEventListener("click", () => { $("asking").scrollIntoView(); ask(3); });
 $("settle-baseline").addEventListener("click", () => { $("timeline").scrollIntoView(); $("baseline-first").focus(); });
 
-// The caption says what explains the target, and what would settle it if several explanations fit.
-export const showProportions = ({ proportions, classes, explanations }) => {
+// The caption says what explains the target; if several explanations fit, they are listed in a panel of their own.
+export const showProportions = ({ proportions, classes, explanations, competing }) => {
   const all = Object.entries(proportions).filter(([, share]) => share !== null).sort((a, b) => b[1] - a[1]);
   const shown = all.filter(([, share]) => share >= 0.005).slice(0, MAX_PROPORTIONS), n = all.length - shown.length;
   $("proportions").replaceChildren(...shown.map(([name, share]) => {
@@ -274,7 +278,7 @@ export const showProportions = ({ proportions, classes, explanations }) => {
   }));
   const rest = all.slice(shown.length).reduce((sum, [, share]) => sum + share, 0);
   $("proportions-caption").textContent =
-    `${explanations ?? ""}${n ? ` ${plural(n, "further class", "further classes")}: ${formatPercent(rest, 1)} in total.` : ""}`;
+    `${competing.length ? "The mean over the explanations under “What is not known”." : explanations ?? ""}${n ? ` ${plural(n, "further class", "further classes")}: ${formatPercent(rest, 1)} in total.` : ""}`;
 };
 
 export const showColumns = (all) => {
