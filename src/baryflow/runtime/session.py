@@ -760,8 +760,9 @@ class Session:
         model = self.model
         labels, probabilities, novelty, novel = self._label(rows.values)
         reliability, seen = _round(model.reliability_), model.n_samples_seen_
-        sure = np.column_stack([probabilities.max(axis=1), novelty])
-        highest = sure[:, 0].round(_DECIMALS).tolist()
+        # Rounded: the last bits depend on how many rows are predicted at a time.
+        sure = np.column_stack([probabilities.max(axis=1), novelty]).round(_DECIMALS)
+        highest = sure[:, 0].tolist()
         records = [
             {
                 "position": position,
@@ -779,7 +780,7 @@ class Session:
                 rows.offsets,
                 labels.tolist(),
                 highest,
-                novelty.round(_DECIMALS).tolist(),
+                sure[:, 1].tolist(),
                 strict=True,
             )
         ]
