@@ -13,6 +13,7 @@ from baryflow.estimators._explanations import (
     DEFAULT_COEFFICIENTS,
     EVIDENCE,
     FIXED_POINT,
+    NOT_ADAPTING,
     Baseline,
     Candidate,
     EvidenceTrial,
@@ -577,6 +578,15 @@ def test_votes_speak_for_proportions_that_would_be_voted_like_that():
     assert (found[1] > np.delete(found, 1) + 0.5).all()
     useless = case.evidence(*candidates, confusion=np.full((4, 4), 0.25))["votes"]
     np.testing.assert_allclose(useless, useless[0], atol=1e-9)
+
+
+def test_not_adapting_is_judged_by_its_own_votes():
+    case = Case(ALIKE, (200, 0, 0, 0))
+    found = case.evidence(*case.found)
+    assert case.found[-1].name == NOT_ADAPTING
+    assert found["votes"][-1] > found["votes"][0] + 0.5
+    for kind in ("likelihood", "fit", "calibration"):
+        assert found[kind][-1] == found[kind][0]
 
 
 def test_a_baseline_speaks_for_calibrations_in_which_it_lies_where_its_class_does():

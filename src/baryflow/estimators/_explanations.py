@@ -343,8 +343,8 @@ def measure_evidence(
     # Estimated proportions fit better by chance alone: by one for each that is free (Akaike).
     table[1:, 0] -= len(prior) - 1
     if candidates[-1].name == NOT_ADAPTING:
-        # What classifies raw rows needs no calibration, so none speaks for or against it.
-        table[-1] = table[0]
+        # What classifies raw rows needs no calibration, so none speaks for or against it; its votes do.
+        table[-1, :3] = table[0, :3]
     known = [sum((_place_baseline(model, b, one) for b in baselines), 0.0) for one in candidates]
     table = np.column_stack([table, known])
     against_best = table[:, _SQUASHED] - table[:, _SQUASHED].max(axis=0)
