@@ -70,7 +70,8 @@ def share_right(client, fleet):
 
 def drag(page, first, last, n):
     """Select rows on the timeline with the pointer."""
-    box = page.page.locator("#lanes .track").first.bounding_box()
+    while (box := page.page.locator("#lanes .track").first.bounding_box()) is None:
+        pass  # the lanes were just drawn again
     x = [box["x"] + box["width"] * (row - 0.5) / n for row in (first, last)]
     page.page.mouse.move(x[0], box["y"] + 8)
     page.page.mouse.down()

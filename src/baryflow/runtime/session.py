@@ -622,8 +622,9 @@ class Session:
     ) -> list[Label]:
         """Return labels that can be learned now; hold, expect or refuse the others.
 
-        A baseline needs no row of the stream, so it waits for none. With `hold` all labels wait: then
-        what is learned does not depend on how rows are delivered.
+        A baseline needs no row of the stream, so it waits for none. With `hold` all labels wait, and
+        with `expecting` a baseline waits like them: then what is learned does not depend on how rows
+        are delivered.
         """
         index, ready = _Index(self), list[Label]()
         held = {_identity(label): label for label in self.held}
@@ -641,7 +642,8 @@ class Session:
                 may_come = expecting and index.may_come(label)
                 for found, waits in index.find(replace(label, label=name), may_come=may_come):
                     names.add(name)
-                    if not hold and (label.baseline or (self.model.state_.mass > 0.0 and not waits)):
+                    at_once = label.baseline and not expecting
+                    if not hold and (at_once or (self.model.state_.mass > 0.0 and not waits)):
                         ready.append(found)
                         continue
                     if not waits and len(held) >= _MOST_HELD:
