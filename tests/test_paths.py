@@ -137,7 +137,7 @@ def test_only_models_and_output_files_are_synced_outside_the_store():
 
 
 def test_the_page_names_what_is_there():
-    page = (ROOT.parents[1] / "docs" / "about" / "architecture.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "about" / "architecture.md").read_text(encoding="utf-8")
     boxes = "".join(re.findall(r"```text\n(.*?)```", page, re.DOTALL))
     code = [path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")]
     names = re.findall(r"\b([A-Z]\w+)\.(\w+)", boxes)
