@@ -220,4 +220,4 @@ def _log_distance(squared: Floats) -> Floats:
 
 
 def _log_mean(squared: Floats) -> Floats:
-    return np.log(np.maximum(np.sqrt(squared).mean(axis=1), 1e-9))
+    return np.asarray(np.log(np.maximum(np.sqrt(squared).mean(axis=1), 1e-9)))

@@ -223,6 +223,8 @@ def judge_again(sources: SourceKnowledge, state: TargetState) -> TargetState:
         return state
     raw, n = state.recent.rows[-state.n_last :], state.n_rows
     state = judge(sources, state, raw, state.familiar.before(len(raw)))
+    if state.reliability is None or state.novel is None:
+        return state
     if len(state.history) and state.history.n_rows[-1] == n:
         history = state.history.amend(reliability=state.reliability, novelty=state.novel)
         state = replace(state, history=history)

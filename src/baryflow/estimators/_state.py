@@ -141,8 +141,10 @@ class TargetState:
         return np.append(self.adapted.proportions, [np.nan] * len(self.new_classes))
 
     def recorded(self) -> TargetState:
-        """Return it with the present figures in its history, unless they are there."""
+        """Return it with the present figures in its history, unless they are there or not judged."""
         if self.adaptation is None or (len(self.history) and self.history.n_rows[-1] == self.n_rows):
+            return self
+        if self.reliability is None or self.novel is None:
             return self
         history = self.history.record(
             n_rows=self.n_rows,
