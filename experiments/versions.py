@@ -44,6 +44,7 @@ COMMANDS = {
     "experiments/alarms/results/lasting.csv": "python -m experiments.alarms --lasting",
     "experiments/alarms/results/plant.csv": "python -m experiments.alarms",
     "experiments/alarms/results/plant-5h.csv": "python -m experiments.alarms --hours 5",
+    "experiments/benchmark/results": "python -m experiments.benchmark --data FOLDER",
     "experiments/certificate/results": "python -m experiments.certificate --data FOLDER",
     "experiments/distributed/results": "python -m experiments.distributed.{stem}",
     "experiments/distributed/results/order.csv": "python -m experiments.distributed.kills order",
