@@ -1,84 +1,60 @@
-"""The table of results in the README, from two experiments: ``python -m experiments.readme``."""
+"""The table of results in the README, from the benchmark: ``python -m experiments.readme``."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from benchmarks import pages
-from experiments.msda import tables as msda
-from experiments.msda.methods import PICKED
-from experiments.tep import tables as tep
+from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import methods, streams, tables
 
-MSDA, TEP = (f"experiments/{name}/results/{name}.csv" for name in ("msda", "tep"))
-SETS = {
-    "cstr7": "stirred-tank reactor, 13 faults",
-    "gas_drift8": "gas sensors that drift",
-    "cwru4": "bearings at four loads",
-    "digits4": "four collections of digits",
-    "mgr": "music in noise",
-    "affine": "synthetic",
-}
 HEAD = (
-    "target domains of", "not adapting", "picked classifier", "best rival, in hindsight",
-    "**OnlineDaDiL**, flowing", "**OnlineDaDiL**, end",
+    "stream", "not adapting", "picked", "best rival, in hindsight",
+    "**OnlineDaDiL**, flowing", "**end**", "**end, 3 labels**", "**end, 30 known rows**",
 )  # fmt: skip
+PLAIN = ("raw", "picked")
+#: What OnlineDaDiL is given, and the figure that is shown.
+OURS = (("flowing", "none"), ("end", "none"), ("end", "3 labels"), ("end", "baseline"))
 
 
 def results_table() -> str:
-    """Return mean accuracies over target domains, in percent: ours and the strongest rivals."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|---|" + "---:|" * (len(HEAD) - 1)]
-    lines.append(_line("a chemical plant, 28 faults", *_plant(msda.read(pages.ROOT / TEP))))
-    rows = msda.read(pages.ROOT / MSDA)
-    lines += [_line(words, *_set(rows, name)) for name, words in SETS.items()]
-    return "\n".join(lines)
+    """Return mean accuracies over the made problems, in percent, by kind of stream."""
+    rows = tables.comparable(benchmark.read(benchmark.RESULTS))
+    lines = [(kind, *_shown(_figures(rows, kind))) for kind in streams.KINDS]
+    means = [_mean(one) for one in zip(*(_figures(rows, kind) for kind in streams.KINDS), strict=True)]
+    return tables.table(HEAD, [*lines, ("mean", *_shown(means))])
 
 
-def _line(words, *figures):
-    """Return a line of the table, with the best figure in bold."""
-    shown = ["–" if figure is None else f"{figure:.1f}" for figure in figures]
-    best = max((one for one in shown if one != "–"), key=float)
-    return f"| {words} | " + " | ".join(f"**{one}**" if one == best else one for one in shown) + " |"
-
-
-def _plant(rows):
-    """Return the figures of the plant: the mean of six modes, on the runs kept back in the first fold.
-
-    Rivals were run on all folds, ours on the first.
-    """
-    rows = [r for r in rows if r["encoder"] == "fcn" and r["fold"] == "0"]
-    found = {
-        words: float(np.mean(list(values.values())))
-        for words, figure, where in tep.lines_of("shuffled")
-        if (values := tep.means(rows, figure, **where))
-    }
-    flowing, end = (found[f"**OnlineDaDiL: {when}**"] for when in ("while it flows", "end of stream"))
-    best = max(found[name] for name in tep.RIVALS if name in found)
-    return found["OnlineDaDiL: not adapting"], None, best, flowing, end
-
-
-def _set(rows, name):
-    """Return the figures of a set: the mean over its targets, shuffled streams."""
-    rows = [r for r in rows if r["set"] == name]
-
-    def mean(figure, **where):
-        found = msda.values(rows, figure, **where)
-        return float(np.mean([100 * v for v in found.values()])) if len(found) == n_targets else None
-
-    n_targets = len({(r["target"], r["split"]) for r in rows})
-    ours = {"method": "ours", "order": "shuffled"}
-    rivals = {r["method"] for r in rows} - {
-        "target-trained LR",
-        *(m for m in msda.ONLINE if m != PICKED),
-    }
-    scores = [
-        mean(figure, method=rival, **where)
-        for rival in rivals
-        if not rival.startswith("DaDiL")
-        for figure, where in (("offline", {}), ("end", {"order": "shuffled"}))
+def _figures(rows, kind):
+    """Return the mean of each column in a kind of stream; None where there is none."""
+    ours = [
+        tables.values(rows, figure, method=methods.OURS, kind=kind, knowledge=knowledge)
+        for figure, knowledge in OURS
     ]
-    best = max(score for score in scores if score is not None)
-    picked = mean("end", method=PICKED, order="shuffled")
-    return mean("not_adapting", **ours), picked, best, mean("flowing", **ours), mean("end", **ours)
+    # Offline methods have no figures for other orders of the same rows.
+    rivals = {
+        name: found
+        for name in tables.names(rows)
+        if name not in tables.OWN and (found := tables.values(rows, "end", method=name, kind=kind))
+    }
+    best = max(_mean(found.values()) for found in rivals.values())
+    plain = [_mean(rivals[name].values()) for name in PLAIN]
+    return [*plain, best, *(_mean(found.values()) for found in ours)]
+
+
+def _mean(found):
+    found = [one for one in found if one is not None]
+    return float(np.mean(found)) if found else None
+
+
+def _shown(figures):
+    """Return cells; the best of what knows nothing of the target is bold."""
+    cells = ["–" if one is None else f"{one:.1f}" for one in figures]
+    best = max(float(one) for one in cells[:5] if one != "–")
+    return [
+        f"**{one}**" if i < 5 and one != "–" and float(one) == best else one
+        for i, one in enumerate(cells)
+    ]
 
 
 if __name__ == "__main__":
