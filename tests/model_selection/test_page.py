@@ -46,5 +46,5 @@ def test_it_helps_in_the_first_and_not_in_the_second(found):
     (near, far) = (
         {"source": float(m[2]), "standardised": float(m[4]), "end": float(m[8])} for m in means
     )
-    assert near["end"] > near["standardised"] + 5 > near["source"] + 10
+    assert near["end"] > near["standardised"] + 3 > near["source"] + 10
     assert far["end"] < far["source"] + 2

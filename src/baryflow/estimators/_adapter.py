@@ -15,7 +15,7 @@ from baryflow.estimators._classifiers import choose_classifiers
 from baryflow.estimators._committee import Committee
 from baryflow.estimators._domains import TARGET, by_source
 from baryflow.estimators._history import History
-from baryflow.estimators._input import InputMixin
+from baryflow.estimators._input import InOrder, InputMixin
 from baryflow.estimators._leave_one_out import learn
 from baryflow.estimators._parameters import progress_of, restore_classifier, source_options
 from baryflow.estimators._persistence import Persistable, Shell, plain
@@ -469,5 +469,5 @@ class Adapter(Persistable, InputMixin, ClassifierMixin, BaseEstimator):
         model._learned_with, model._kept = dict(state.learned_with), state.kept
         if "classifier" in model._learned_with:
             model._learned_with["classifier"] = model.classifier
-        model.predict_proba(np.zeros((1, model.n_features_in_)))  # finds what does not fit together
+        model.predict_proba(InOrder(np.zeros((1, model.n_features_in_))))  # finds what does not fit
         return model
