@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.benchmark.problems import make_fleet
+
 _NAMES = ("cstr7", "cwru4", "digits4", "fsdd6", "gas_drift8", "mgr", "uestc4")
 #: Sets that are read from a folder, and whether every domain gets a calibration of its own.
 SETS = dict.fromkeys(_NAMES, False) | {f"{name} recalibrated": True for name in _NAMES}
@@ -20,8 +22,6 @@ MIXED, LASTING = 360, 900
 SOURCE_ROWS, TARGET_ROWS, FEWEST = 1500, 600, 30
 #: Offsets and gains of recalibrated columns, in units of their spread and as logarithms.
 _OFFSET, _GAIN = 0.7, 0.3
-#: Machines of a fleet, conditions, sensors, and hidden states of a machine.
-_MACHINES, _CONDITIONS, _SENSORS, _STATES = 6, 5, 12, 4
 #: Rows of a machine, and those from which streams are drawn; a baseline is drawn from the others.
 _ROWS, _STREAM_ROWS = 450, 300
 
@@ -84,31 +84,6 @@ def load(name, folder=None):
         as_source = np.isin(data["song"], songs[: len(songs) // 2])
         as_target = ~as_source
     return (recalibrate(X, domain) if SETS[name] else X), y, domain, as_source, as_target
-
-
-def make_fleet(seed, rows=300):
-    """Return machines of one kind: sensors see hidden states, which depend on the condition.
-
-    `rows` are those of each machine.
-    Every machine has its own offset and gain of each sensor and its own load, which sensors see, too.
-    The first condition is normal: no state is off its usual value.
-    """
-    rng = np.random.default_rng([seed, _MACHINES])
-    mixing = rng.normal(size=(_STATES, _SENSORS)) / np.sqrt(_STATES)
-    centres = np.vstack([np.zeros(_STATES), 1.3 * rng.normal(size=(_CONDITIONS - 1, _STATES))])
-    response = rng.normal(size=_SENSORS)
-    found, labels = [], []
-    for _ in range(_MACHINES):
-        y = rng.integers(_CONDITIONS, size=rows)
-        severity = rng.uniform(0.6, 1.4, size=(rows, 1))
-        states = severity * centres[y] + 0.45 * rng.normal(size=(rows, _STATES))
-        load = rng.normal() + 0.5 * rng.normal(size=(rows, 1))
-        seen = states @ mixing + 0.6 * load * response + 0.15 * load**2 * np.abs(response)
-        seen += 0.25 * rng.normal(size=seen.shape)
-        offset, gain = 2.0 * rng.normal(size=_SENSORS), np.exp(0.4 * rng.normal(size=_SENSORS))
-        found.append(offset + gain * seen)
-        labels.append(y)
-    return np.concatenate(found), np.concatenate(labels), np.repeat(np.arange(_MACHINES), rows)
 
 
 def recalibrate(X, domain, seed=0):

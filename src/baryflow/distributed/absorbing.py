@@ -33,7 +33,7 @@ def absorb(
     """Adapt a fitted model to a target whose rows are in partitions. Rows stay on the workers.
 
     Partitions are absorbed one after the other, as ``partial_fit`` absorbs batches: a worker reads one,
-    and the state of the target goes on to the next.
+    and passes the state of the target to the next.
 
     Parameters
     ----------
