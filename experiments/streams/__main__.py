@@ -31,7 +31,8 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = "docs/benchmarks/own-calibration.md"
 KEY = ("method", "problem", "target", "kind", "knowledge")
 FIELDS = (
-    *KEY, "rows", "not_adapting", "flowing", "end", "balanced", "claimed", "last", "last_not_learning",
+    *KEY, "rows", "not_adapting", "flowing", "end", "balanced", "claimed", "ambiguity", "last",
+    "last_not_learning",
 )  # fmt: skip
 TARGETS, BATCH = 2, 32
 LABELS, DRAWS, BASELINE = {"1 label": 1, "3 labels": 3, "5 labels": 5}, 3, 30
@@ -203,13 +204,15 @@ def learn_labels(model, X, y, n):
 
 
 def at_end(model, X, y):
-    """Return accuracy, its mean over classes, and the mean probability of what is predicted."""
+    """Return accuracy, its mean over classes, the mean probability of predictions, and ambiguity."""
     if not hasattr(model, "predict_proba"):
         found, claimed = model.predict(X), {}
     else:
         proba = model.predict_proba(X)
         found = model.classes_[proba.argmax(axis=1)]
         claimed = {"claimed": rounded(proba.max(axis=1).mean())}
+        if hasattr(model, "ambiguity_"):
+            claimed["ambiguity"] = rounded(model.ambiguity_)
     balanced = np.mean([(found[y == label] == label).mean() for label in np.unique(y)])
     return {"end": accuracy(found, y), "balanced": rounded(balanced)} | claimed
 

@@ -33,6 +33,9 @@ BARS = {
 CLAIMS = (0, 50, 65, 80, 90, 100)
 #: Points below not adapting that are harm; percent of a lasting fault that are enough.
 HARM, FOUND = 2.0, 95.0
+#: Percent of rows from which on a report names several explanations; percent right that are a failure,
+#: and that are not.
+AMBIGUOUS, FAILED, GOOD = 5.0, 50.0, 90.0
 
 
 def select(rows, figure, **where):
@@ -40,7 +43,7 @@ def select(rows, figure, **where):
     return {
         (row["problem"], row["target"], row["kind"]): 100.0 * float(row[figure])
         for row in rows
-        if row[figure] != "" and all(row[name] in _tuple(value) for name, value in where.items())
+        if row.get(figure, "") != "" and all(row[name] in _tuple(value) for name, value in where.items())
     }
 
 
@@ -190,7 +193,7 @@ def bars(rows):
     """Return a line for each bar, with the methods of which there are figures."""
     found = {}
     for method in adapting(rows):
-        for part in (_accuracy_bars, _baseline_bars, _harm_bars):
+        for part in (_accuracy_bars, _baseline_bars, _harm_bars, _ambiguity_bars):
             for what, wanted, reached in part(rows, method):
                 found.setdefault((what, wanted), []).append(f"{method} {reached}")
     return "\n".join(
@@ -250,6 +253,22 @@ def _harm_bars(rows, method):
     worst = max(by_kind, key=by_kind.get)
     reached = f"{by_kind[worst]:+.1f} ({worst})"
     yield "Claimed above true accuracy in the kind of stream where it is most", "15 or less", reached
+
+
+def _ambiguity_bars(rows, method):
+    end, ambiguity, before = (
+        select(rows, figure, method=method, kind=problems.KINDS, knowledge="none")
+        for figure in ("end", "ambiguity", "not_adapting")
+    )
+    failed = [key for key in ambiguity if end[key] < FAILED and before[key] < FAILED]
+    right = [key for key in ambiguity if end[key] >= GOOD]
+    for what, wanted, some in (
+        ("Streams that fail with and without adapting, reported as ambiguous", "all", failed),
+        ("... and streams of which 90 % are right", "few", right),
+    ):
+        if some:
+            flagged = sum(ambiguity[key] >= AMBIGUOUS for key in some)
+            yield what, wanted, f"{flagged} of {len(some)}"
 
 
 def _capital(text):
