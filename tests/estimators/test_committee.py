@@ -17,7 +17,7 @@ NAMES = ("raw", "own", "other")
 
 
 def even(n_raw=1):
-    return Committee.even(NAMES, n_raw, 3, "because")
+    return Committee.even(NAMES, n_raw, "because")
 
 
 # -- weights ----------------------------------------------------------------------------------------
@@ -35,7 +35,6 @@ def test_before_anything_is_learned_all_experts_count_the_same():
         {"weights": np.ones(2)},
         {"weights": np.array([1.0, -1.0, 1.0])},
         {"weights": np.array([1.0, np.nan, 1.0])},
-        {"coefficients": np.zeros(3)},
     ],
     ids=str,
 )
@@ -159,11 +158,10 @@ def test_not_adapting_they_predict_whatever_is_seen(validated):
 def test_the_end_of_a_stream_is_the_weighted_sum_of_the_experts(validated):
     known, parameters = validated.knowledge_, validated.get_params(deep=False)
     # One explanation: the expected proportions. The calibration of probabilities is another matter.
-    never = np.append(known.committee.coefficients[:-1], -1e6)
     known = replace(known, calibration=Calibration.none())
 
     def follow(weights):
-        committee = replace(known.committee, weights=weights, coefficients=never)
+        committee = replace(known.committee, weights=weights, explains=False)
         one = OnlineDaDiL(**parameters).set_params(label_shift=False)
         one.adopt(replace(known, committee=committee), validated.classes_, validated.sources_, 4)
         return stream(one, P.X_target).predict_proba(P.X_target)

@@ -135,18 +135,18 @@ def explain(
     choose the candidates. Their likelihood is not in the weights: it follows once the experts are asked.
     """
     model, committee = sources.model, sources.committee
-    domain_model, prior = model.domain_model, model.expected_prior
+    domain_model, prior = model.domain_model.where_varies(seen), model.expected_prior
     votes = combine(unadapted_logits(sources, seen.means, raw_logs))
     trained = prior if sources.user_prior else sources.plain.shares
     candidates = propose(domain_model, seen, prior, votes, trained, baselines)
     if not committee.adapts:
         return [candidates[0], candidates[-1]], np.array([-np.inf, 0.0])
+    if not committee.explains:
+        return candidates[:1], np.zeros(1)
     if not label_shift:
         candidates = [one for one in candidates if one.name in (EXPECTED, NOT_ADAPTING)]
-    evidence = measure_evidence(
-        domain_model, seen, candidates, prior, votes, committee.confusion, baselines
-    )
-    logs = weigh(evidence, committee.coefficients)
+    evidence = measure_evidence(domain_model, seen, candidates, prior, baselines)
+    logs = weigh(candidates, evidence)
     if len(labelled.codes):
         # Which candidates labels favour, by the domain model alone, which is quick.
         said = [
@@ -172,7 +172,7 @@ def _choose(candidates: Sequence[Candidate], logs: Floats) -> Integers:
 
 
 def _fit(sources: SourceKnowledge, seen: TargetSummary, candidate: Candidate) -> FittedDictionary:
-    model = sources.model.domain_model
+    model = sources.model.domain_model.where_varies(seen)
     V = model.see(seen.means, candidate.centre, candidate.scale)
     posteriors = np.exp(model.log_posteriors(V, candidate.proportions))
     return fit_dictionary(sources.model, seen, candidate, posteriors)
@@ -216,7 +216,7 @@ def _typical_distance(
     """Return the median over rows of the expected distance of each component's rows."""
     model = sources.model
     means = model.project(seen.means, candidate.centre, candidate.scale)
-    variances = model.variances(seen.variances_in, candidate.scale)
+    variances = seen.variances_in(model.metric(candidate.scale))
     precision = 1.0 / np.square(stds)
     expected = (np.square(means) + variances) @ precision.T
     expected += np.vecdot(np.square(there), precision) - 2.0 * means @ (there * precision).T
@@ -293,7 +293,7 @@ def fit_dictionary(
         Class probabilities of the target's components under this explanation; they enter the costs of
         the plan.
     """
-    variances = model.variances(seen.variances_in, candidate.scale)
+    variances = seen.variances_in(model.metric(candidate.scale))
     points = model.points(seen.means, variances, candidate.centre, candidate.scale)
     slot_weights = model.slot_weights(candidate.proportions)
     target = model.target(seen.masses / seen.masses.sum(), points, slot_weights)

@@ -19,9 +19,6 @@ from scipy.special import expit, logit
 
 from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.estimators._classifiers import softmax
-from baryflow.estimators._explanations import (
-    DEFAULT_COEFFICIENTS,
-)
 from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Booleans, Floats, Integers
 
@@ -29,8 +26,6 @@ from baryflow.validation import Booleans, Floats, Integers
 FLOOR = 1e-3
 #: Penalty on the squared distance of normalised weights from even ones.
 _SHRINKAGE = 0.3
-#: Coefficient of what makes an explanation impossible, whatever labels say.
-_NEVER = -1e6
 #: Values of the parameter `adapt`.
 STANDARDISE = "standardise"
 WAYS = (True, STANDARDISE, False)
@@ -49,10 +44,8 @@ class Committee:
     raw : array of shape (n_classifiers,)
         Weights of the plain classifiers on raw rows, if these alone predict.
     weights : array of shape (n_experts,)
-    coefficients : array of shape (n_evidence,)
-        What each kind of evidence for an explanation counts.
-    confusion : array of shape (n_classes, n_classes)
-        How often rows of each class of a left-out source are classified as each, on raw rows.
+    explains : bool
+        If not, class proportions are taken to be as expected, and there is no other explanation.
     reason : str
         Why it adapts or does not.
     accuracy : array of shape (n_experts,)
@@ -67,8 +60,7 @@ class Committee:
     adapts: bool
     raw: Floats
     weights: Floats
-    confusion: Floats
-    coefficients: Floats = field(default_factory=DEFAULT_COEFFICIENTS.copy)
+    explains: bool = True
     reason: str = ""
     accuracy: Floats = field(default_factory=lambda: np.zeros(0))
     scores: tuple[tuple[str, float, float], ...] = ()
@@ -78,17 +70,12 @@ class Committee:
         fits = weights.shape == (len(self.experts),)
         if not fits or not (np.isfinite(weights) & (weights >= 0)).all():
             raise ValueError("weights must hold a weight for each of the experts")
-        if self.coefficients.shape != DEFAULT_COEFFICIENTS.shape:
-            raise ValueError("coefficients must hold one for each kind of evidence")
 
     @classmethod
-    def even(
-        cls, experts: Sequence[str], n_raw: int, n_classes: int, reason: str, *, adapts: bool = True
-    ) -> Self:
+    def even(cls, experts: Sequence[str], n_raw: int, reason: str, *, adapts: bool = True) -> Self:
         """Return a committee in which all experts count the same, the first `n_raw` on raw rows."""
-        n = len(experts)
-        raw, confusion = np.full(n_raw, 1.0 / max(n_raw, 1)), np.eye(n_classes)
-        return cls(tuple(experts), adapts, raw, np.full(n, 1.0 / n), confusion, reason=reason)
+        n, raw = len(experts), np.full(n_raw, 1.0 / max(n_raw, 1))
+        return cls(tuple(experts), adapts, raw, np.full(n, 1.0 / n), reason=reason)
 
     def limit(self, adapt: bool | str) -> Self:
         """Return a committee that adapts in one of the ways that the parameter `adapt` has.
@@ -100,19 +87,13 @@ class Committee:
             return self
         if adapt is False:
             return replace(self, adapts=False, reason="adapting was switched off")
-        n, weights, coefficients = (
-            len(self.raw),
-            np.zeros(len(self.experts)),
-            np.zeros_like(self.coefficients),
-        )
+        n, weights = len(self.raw), np.zeros(len(self.experts))
         # As sharp as all experts together are.
-        weights[n : 2 * n], coefficients[-2:] = self.weights.sum() / n, _NEVER
+        weights[n : 2 * n] = self.weights.sum() / n
         reason = (
             "each domain is standardised by its own mean and deviation, and nothing else, as requested"
         )
-        return replace(
-            self, adapts=True, weights=weights, coefficients=coefficients, reason=reason, scores=()
-        )
+        return replace(self, adapts=True, weights=weights, explains=False, reason=reason, scores=())
 
 
 def check_way(adapt: Any) -> bool | str:

@@ -7,14 +7,13 @@ closed form (:meth:`ClassMoments.at`). So the proportions are the one thing to f
 An *explanation* of a target is a vector of class proportions, with the calibration that follows. Several
 can fit the same rows: one class makes up most of them, or the offset is another one. :func:`propose`
 lists candidates, :func:`measure_evidence` measures what speaks for each, and :func:`weigh` turns that
-into weights: a conditional logit, whose coefficients :func:`learn_coefficients` learns on left-out
-sources. "Not adapting" is one more explanation: classifiers of raw rows, whatever the calibration is.
+into weights. "Not adapting" is one more explanation: the usual calibration, and classifiers of raw rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,20 +27,8 @@ from baryflow.validation import Floats, Integers
 EXPECTED, VOTES, FIXED_POINT, BASELINE, NOT_ADAPTING = (
     "expected", "votes", "fixed point", "baseline", "not adapting",
 )  # fmt: skip
-#: Evidence for an explanation, in the order of the coefficients.
-EVIDENCE = ("likelihood", "fit", "calibration", "votes", "baseline", "not expected", "not adapting")
-#: Where the coefficients start, and to which they are drawn: learned on fourteen sets and six fleets
-#: together. The last is what the reference of the method has.
-DEFAULT_COEFFICIENTS = np.array([0.5, 1.1, 0.8, 0.5, 1.3, -0.4, -2.5])
-#: Evidence that is compared with that of the best explanation; differences count by their logarithm.
-_SQUASHED = [0, 2, 4]
-#: Evidence that can only speak for an explanation has a coefficient of at least 0.
-_N_SIGNED = 5
-#: Penalty on the squared distance of the coefficients from where they start.
-COEFFICIENT_SHRINKAGE = 0.1
-#: Least log-probability of a label, for learning coefficients and for following a target: labels may be
-#: wrong.
-_LEARNING_FLOOR, LABEL_FLOOR = -7.0, -4.0
+#: Least log-probability of a label: labels may be wrong.
+LABEL_FLOOR = -4.0
 #: How often rows are labelled because the prediction was wrong.
 OFTEN_CHOSEN = 0.2
 #: Rounds in which proportions and calibration are found in turn, and the part of each step.
@@ -54,7 +41,8 @@ _SAME = 0.05
 RAREST = 1e-3
 #: Numbers that all starts may take at a time: with many classes and columns there are fewer starts.
 _BUDGET = 2**22
-#: Added to the variance of a target in the view, in units of the spread of a class.
+#: Added to the variance of a target in the view, in units of the spread of a class; and of a column that
+#: varies at all, in those of its usual spread.
 _LEAST_VARIANCE = 1e-6
 
 
@@ -68,8 +56,10 @@ class DomainModel:
     """
 
     basis: Floats  # (d, p): directions of the view, rotated
-    places: Floats  # (n_classes, p)
+    means: Floats  # (n_classes, d): of the classes in standardised columns, the mean over the sources
+    places: Floats  # (n_classes, p): where they are seen
     between: Floats  # (p,)
+    class_freedom: float  # degrees of freedom of that variance
     offset_variance: Floats  # (p,): of a domain's centre around the usual one, seen in the basis
     gain_variance: float  # of the logarithm of its scale
     freedom: float  # degrees of freedom of these variances
@@ -79,16 +69,16 @@ class DomainModel:
     def of(cls, table: SourceTable, moments: ClassMoments, view: Discriminants) -> DomainModel:
         """Learn it from the sources; in the view, rows of a class have variance 1 within a domain."""
         counts = table.counts > 0.0
-        seen = moments.places @ view.directions
         several = np.maximum(counts.sum(axis=0), 1)
-        mean = np.where(counts[:, :, None], seen, 0.0).sum(axis=0) / several[:, None]
+        means = np.where(counts[:, :, None], moments.places, 0.0).sum(axis=0) / several[:, None]
         # A class moves as a whole from one domain to the next.
         unbiased = np.sqrt(1.0 - 1.0 / np.maximum(several, 2))
-        steps = ((seen - mean) / unbiased[:, None])[counts]
+        steps = ((moments.places - means) / unbiased[:, None])[counts] @ view.directions
         values, vectors = np.linalg.eigh(steps.T @ steps / max(len(steps), 1))
         values = np.maximum(values, 0.0)
         rotation = vectors / np.sqrt(1.0 + values)
-        basis, places = view.directions @ rotation, mean @ rotation
+        basis = view.directions @ rotation
+        places = means @ basis
         n = len(table.counts)
         centre, scale = moments.usual
         offsets = ((moments.centre + moments.scale * moments.centres - centre) / scale) @ basis
@@ -99,13 +89,23 @@ class DomainModel:
         spread = 1.0 + places.var(axis=0)
         return cls(
             basis,
+            means,
             places,
             values / (1.0 + values),
+            float(max(len(steps) - counts.any(axis=0).sum(), 2)),
             further * np.square(offsets).mean(axis=0) + chance * spread if n > 1 else spread,
             float(further * np.square(gains).mean() + chance / 2.0) if n > 1 else 1.0,
             float(max(n - 1, 2)),
             moments,
         )
+
+    def where_varies(self, seen: TargetSummary) -> DomainModel:
+        """Return the model without the columns that do not vary in a target, or that it lacks."""
+        varies = seen.variance > _LEAST_VARIANCE * np.square(self.moments.usual[1])
+        if varies.all() or not varies.any():
+            return self
+        basis = np.where(varies[:, None], self.basis, 0.0)
+        return replace(self, basis=basis, places=self.means @ basis)
 
     def see(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return rows of a domain with this calibration, or with each of a stack of them."""
@@ -133,22 +133,25 @@ class DomainModel:
 
 @dataclass(frozen=True, eq=False)
 class TargetSummary:
-    """A target as components: their masses, means and stds, and the moments of all rows."""
+    """A target as components: their masses and means, and the moments of all rows."""
 
     masses: Floats
     means: Floats  # (K, d), in the columns of the rows
-    stds: Floats
     mean: Floats  # of all rows
     variance: Floats
     mass: float  # rows seen, or the sum of their weights
-    #: Returns the variances of the components in other coordinates, if more than the stds is known.
-    variances_in: Callable[[Floats], Floats] | None = None
+    #: Returns the variances of ``x @ metric`` of the components.
+    variances_in: Callable[[Floats], Floats]
 
     @classmethod
     def of_rows(cls, X: Floats) -> TargetSummary:
         """Take every row for a component."""
         n = len(X)
-        return cls(np.ones(n), X, np.zeros_like(X), X.mean(axis=0), X.var(axis=0), float(n))
+
+        def none(metric: Floats) -> Floats:
+            return np.zeros((n, metric.shape[1]))
+
+        return cls(np.ones(n), X, X.mean(axis=0), X.var(axis=0), float(n), none)
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,70 +326,47 @@ def measure_evidence(
     seen: TargetSummary,
     candidates: Sequence[Candidate],
     prior: Floats,
-    votes: Floats,
-    confusion: Floats,
     baselines: Sequence[Baseline] = (),
 ) -> Floats:
-    """Return what speaks for each explanation, shape (n_candidates, len(EVIDENCE) + 1).
+    """Return log-probabilities under each explanation, shape (n_candidates, 3).
 
-    The last column has a coefficient of 1: explanations other than the expected one share one prior.
-
-    Parameters
-    ----------
-    confusion : array of shape (n_classes, n_classes)
-        How often rows of a class of a left-out source are voted to be of each class.
+    Of the rows, of the calibration, and of where the baselines lie; each up to a constant.
     """
-    weights = seen.masses / seen.masses.sum()
-    voted = np.bincount(votes.argmax(axis=1), weights, len(prior)).astype(np.float64)
-    table = np.array([_measure(model, seen, weights, one, voted, confusion) for one in candidates])
-    table[:, 0] *= (1.0 / (1.0 / np.maximum(seen.mass * prior, 1e-9) + model.effect)).sum()
+    independent = (1.0 / (1.0 / np.maximum(seen.mass * prior, 1e-9) + model.effect)).sum()
+    rows = independent * np.array([_log_likelihood(model, seen, one) for one in candidates])
     # Estimated proportions fit better by chance alone: by one for each that is free (Akaike).
-    table[1:, 0] -= len(prior) - 1
-    if candidates[-1].name == NOT_ADAPTING:
-        # What classifies raw rows needs no calibration, so none speaks for or against it; its votes do.
-        table[-1, :3] = table[0, :3]
+    rows[1:] -= len(prior) - 1
+    calibrations = [_plausibility(model, one.centre, one.scale) for one in candidates]
     known = [sum((_place_baseline(model, b, one) for b in baselines), 0.0) for one in candidates]
-    table = np.column_stack([table, known])
-    against_best = table[:, _SQUASHED] - table[:, _SQUASHED].max(axis=0)
-    table[:, _SQUASHED] = -np.log1p(-against_best)
-    names = [one.name for one in candidates]
-    other = np.array([name not in (EXPECTED, NOT_ADAPTING) for name in names], dtype=float)
-    share = -np.log(max(other.sum(), 1.0)) * other
-    unadapted = np.array([name == NOT_ADAPTING for name in names], dtype=float)
-    return np.column_stack([table, other, unadapted, share])
+    return np.column_stack([rows, calibrations, known])
 
 
-def _measure(
-    model: DomainModel,
-    seen: TargetSummary,
-    weights: Floats,
-    candidate: Candidate,
-    voted: Floats,
-    confusion: Floats,
-) -> tuple[float, float, float, float]:
-    """Return likelihood of a row, fit, plausibility of the calibration, and that of the votes."""
+def weigh(candidates: Sequence[Candidate], evidence: Floats) -> Floats:
+    """Return the logarithms of the weights of explanations.
+
+    So simple a model is not as sure as its evidence says: what is `t` behind the best explanation in
+    log-probability counts 1 / (1 + t), not exp(-t). Explanations other than the expected one and not
+    adapting share one prior.
+    """
+    total = evidence.sum(axis=1)
+    proposed = np.array([one.name not in (EXPECTED, NOT_ADAPTING) for one in candidates])
+    share = np.log(max(proposed.sum(), 1)) * proposed
+    return np.asarray(log_softmax(-np.log1p(total.max() - total) - share))
+
+
+def _log_likelihood(model: DomainModel, seen: TargetSummary, candidate: Candidate) -> float:
+    """Return the log-likelihood of a row, comparable between calibrations."""
     _, q, centre, scale = candidate
+    weights = seen.masses / seen.masses.sum()
     V = model.see(seen.means, centre, scale)
-    within = np.zeros_like(V)
-    if seen.variances_in is not None:
-        within = seen.variances_in(model.basis / scale[:, None])
+    within = seen.variances_in(model.basis / scale[:, None])
     squared = model.squared_distances(V) + within.sum(axis=1, keepdims=True)
-    joint = np.log(np.maximum(q, RAREST)) - 0.5 * squared
-    densities = logsumexp(joint, axis=1)
+    densities = logsumexp(np.log(np.maximum(q, RAREST)) - 0.5 * squared, axis=1)
     p = V.shape[1]
     away = V - weights @ V
     covariance = (weights[:, None] * away).T @ away
     covariance[np.arange(p), np.arange(p)] += weights @ within + _LEAST_VARIANCE
-    volume = float(np.linalg.slogdet(covariance)[1])  # makes calibrations comparable
-    loss = float(weights @ (np.exp(joint - densities[:, None]) * squared).sum(axis=1)) / p
-    expected = q @ confusion
-    surprise = float((voted * np.log((voted + RAREST) / (expected + RAREST))).sum())
-    return (
-        float(weights @ densities) + 0.5 * volume,
-        volume / p - np.log(max(loss, _LEAST_VARIANCE)),
-        _plausibility(model, centre, scale),
-        -surprise,
-    )
+    return float(weights @ densities) + 0.5 * float(np.linalg.slogdet(covariance)[1])
 
 
 def _plausibility(model: DomainModel, centre: Floats, scale: Floats) -> float:
@@ -404,59 +384,6 @@ def _place_baseline(model: DomainModel, baseline: Baseline, candidate: Candidate
     """Return how plausible the place of the baseline is, which other domains show of its class."""
     at = model.see(baseline.mean[None], candidate.centre, candidate.scale)[0]
     variance = model.between + (1.0 - model.between) / baseline.n_rows
-    found = np.log1p(np.square(at - model.places[baseline.code]) / (model.freedom * variance)).sum()
-    return float(-0.5 * (model.freedom + 1.0) * found)
-
-
-def weigh(evidence: Floats, coefficients: Floats) -> Floats:
-    """Return the logarithms of the weights of explanations."""
-    return np.asarray(log_softmax(evidence @ np.append(coefficients, 1.0)))
-
-
-class EvidenceTrial(NamedTuple):
-    """Explanations of a stream of a left-out source, and what each says of its rows' true classes."""
-
-    fold: int
-    evidence: Floats  # (n_candidates, n_evidence)
-    log_proba: Floats  # (n_candidates, n_rows): of the true classes
-    weight: float
-
-
-def learn_coefficients(trials: Sequence[EvidenceTrial]) -> Floats:
-    """Return the coefficients with which labels of left-out sources are most likely."""
-    from scipy.optimize import minimize
-
-    if not trials:
-        return DEFAULT_COEFFICIENTS
-    total = sum(trial.weight for trial in trials)
-
-    def cost(coefficients: Floats) -> tuple[float, Floats]:
-        away = coefficients - DEFAULT_COEFFICIENTS
-        value, slope = COEFFICIENT_SHRINKAGE * float(away @ away), 2.0 * COEFFICIENT_SHRINKAGE * away
-        for trial in trials:
-            logs = weigh(trial.evidence, coefficients)
-            joint = logs[:, None] + np.maximum(trial.log_proba, _LEARNING_FLOOR)
-            found = logsumexp(joint, axis=0)
-            gain = np.exp(joint - found).mean(axis=1) - np.exp(logs)
-            value -= trial.weight / total * float(found.mean())
-            slope = slope - trial.weight / total * (trial.evidence[:, :-1].T @ gain)
-        return value, slope
-
-    n = len(DEFAULT_COEFFICIENTS)
-    bounds = [(0.0, None)] * _N_SIGNED + [(None, None)] * (n - _N_SIGNED)
-    start = DEFAULT_COEFFICIENTS
-    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
-
-
-def count_confusions(codes: Integers, voted: Integers, n_classes: int) -> Floats:
-    """Return how often rows of each class are voted to be of each."""
-    table = np.zeros((n_classes, n_classes))
-    np.add.at(table, (codes, voted), 1.0)
-    return table
-
-
-def confusion_shares(counts: Floats) -> Floats:
-    """Return counts as shares of each class; a class without rows is hardly confused."""
-    n = len(counts)
-    smoothed = counts + 0.5 * np.eye(n) + 0.5 / n
-    return np.asarray(smoothed / smoothed.sum(axis=1, keepdims=True))
+    freedom = model.class_freedom
+    found = np.log1p(np.square(at - model.places[baseline.code]) / (freedom * variance)).sum()
+    return float(-0.5 * (freedom + 1.0) * found)

@@ -15,7 +15,7 @@ import numpy as np
 
 from baryflow.core.summary import Settings, StreamSummary
 from baryflow.estimators._adapt import adapt
-from baryflow.estimators._explanations import BASELINE, EVIDENCE, Baseline
+from baryflow.estimators._explanations import Baseline
 from baryflow.estimators._feedback import fit_correction
 from baryflow.estimators._predict import (
     Predicted,
@@ -236,8 +236,7 @@ def set_baseline(sources: SourceKnowledge, state: TargetState, raw: Floats, code
     if state.mass > 0.0:
         return judge_again(sources, update(sources, state))
     committee = sources.committee
-    counts = committee.coefficients[EVIDENCE.index(BASELINE)] > 0.0
-    if not (committee.adapts and state.label_shift and counts):
+    if not (committee.adapts and committee.explains and state.label_shift):
         return state
     # Before the first row of the stream this is all that was seen of the target.
     seen = summarise_rows(sources, state, rows[~lost], np.ones(int((~lost).sum())), whole=True)

@@ -1,10 +1,10 @@
 """Leave-one-source-out: learn the committee's weights on sources that are treated as targets.
 
 Each source in turn is left out, and what the others teach is tried on it: whole, after its first rows,
-class by class, and with resampled class proportions. Its labels teach what each kind of evidence for an
-explanation counts, and the weights of the experts. Without labels it teaches how far rows usually
-are from their reconstruction. What is learned is judged on folds that it was not learned on. Of many
-sources, classes and rows only some take part: all that is learned are a few weights.
+class by class, and with resampled class proportions. Its labels teach the weights of the experts.
+Without labels it teaches how far rows usually are from their reconstruction. What is learned is judged
+on folds that it was not learned on. Of many sources, classes and rows only some take part: all that is
+learned are a few weights.
 """
 
 from __future__ import annotations
@@ -24,33 +24,18 @@ from joblib.parallel import get_active_backend
 from baryflow.estimators._adapt import adapt, explain_as
 from baryflow.estimators._classifiers import CLASSIFIERS, Fit
 from baryflow.estimators._committee import (
-    FLOOR,
     Committee,
     Prediction,
     Trial,
-    combine,
     learn_calibration,
     learn_committee,
     learn_weights,
     measure_agreement,
     mix_explanations,
-    not_adapting,
 )
 from baryflow.estimators._experts import expert_logs, list_experts, unadapted_logits
 from baryflow.estimators._explanations import (
-    BASELINE,
-    NOT_ADAPTING,
-    Baseline,
-    Candidate,
-    DomainModel,
-    EvidenceTrial,
-    TargetSummary,
-    confusion_shares,
-    count_confusions,
-    learn_coefficients,
-    measure_evidence,
     normalise_proportions,
-    propose,
 )
 from baryflow.estimators._follow import absorb
 from baryflow.estimators._novelty import Novelty
@@ -79,10 +64,6 @@ _MOST_ROWS, _LONGEST = 2000, 800
 _FEWEST, _PREDICTED = 40, 200
 #: First rows of a stream after which the others are predicted, and parts of a stream class by class.
 _FIRST_ROWS, _PARTS = (32, 96, 256), (0.1, 0.3, 0.6)
-#: Streams drawn of each label shift, to learn what evidence counts and to learn weights of experts.
-_DRAWS, _PREDICTED_DRAWS = 2, 1
-#: Rows of a stream from which evidence is learned at most, and rows of a baseline.
-_EVIDENCE_ROWS, _BASELINE_ROWS = 400, 30
 #: One row in this many of one of the other sources is held out: a target inside of the sources.
 _HELD_OUT = 5
 #: CPU seconds of a fold from which on processes are worth starting: one takes about as long to start.
@@ -112,29 +93,6 @@ class FittedFold:
     codes: Integers
     inside: tuple[Floats, Integers]
     label_shift: bool = True  # class proportions may differ, and the model will estimate them
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """What left-out sources teach about explanations: for all of them, and for each by the others.
-
-    Attributes
-    ----------
-    raw : array of shape (n_classifiers,)
-        Weights of the plain classifiers on raw rows.
-    confusion : array of shape (n_folds + 1, n_classes, n_classes)
-        Of these classifiers on left-out sources; those of all folds last.
-    coefficients : array of shape (n_folds + 1, n_evidence)
-    """
-
-    raw: Floats
-    confusion: Floats
-    coefficients: Floats
-
-    def of(self, fold: int, committee: Committee) -> Committee:
-        """Return a committee with what the other folds teach; -1 is all of them."""
-        confusion, coefficients = self.confusion[fold], self.coefficients[fold]
-        return replace(committee, raw=self.raw, confusion=confusion, coefficients=coefficients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,13 +147,13 @@ def learn(
         if time.thread_time() - start >= _WORTH_PROCESSES and _may_start_processes(classifiers):
             n_jobs = min(cpu_count(), len(tasks))
     knowledge, *fitted = _do(_FITTING, tasks, n_jobs, bar) + first
-    evidence = learn_evidence(fitted)
+    raw = learn_raw(fitted)
     tasks = [
-        _Task(n, run_fold, (number, fold, evidence))
+        _Task(n, run_fold, (number, fold, raw))
         for number, (n, fold) in enumerate(zip(runs, fitted, strict=True))
     ]
     results = _do(_PREDICTING, tasks, n_jobs, bar)
-    knowledge = with_novelty(with_committee(knowledge, evidence, results), sources, results)
+    knowledge = with_novelty(with_committee(knowledge, raw, results), sources, results)
     bar.end(_PREDICTING)
     return knowledge
 
@@ -256,7 +214,7 @@ def know_evenly(
     """Return what was learned, with a committee in which all experts count the same."""
     names = [one.name for one in list_experts(plain.names)]
     reason = "leave-one-source-out was switched off"
-    committee = Committee.even(names, len(plain.names), model.n_classes, reason)
+    committee = Committee.even(names, len(plain.names), reason)
     user_prior = options.class_prior is not None
     return SourceKnowledge(model, plain, limits, user_prior, committee, Novelty.none())
 
@@ -270,14 +228,10 @@ def without_folds(knowledge: SourceKnowledge, n_sources: int) -> SourceKnowledge
 
 
 def with_committee(
-    knowledge: SourceKnowledge, evidence: Evidence, results: list[FoldResult]
+    knowledge: SourceKnowledge, raw: Floats, results: list[FoldResult]
 ) -> SourceKnowledge:
-    """Return the knowledge with weights, coefficients and calibration learned from the folds."""
-    committee = knowledge.committee
-    if evidence.confusion.shape[1] == knowledge.model.n_classes:
-        committee = evidence.of(-1, committee)
-    else:  # of very many classes only some take part
-        committee = replace(committee, raw=evidence.raw, coefficients=evidence.coefficients[-1])
+    """Return the knowledge with weights and calibration learned from the folds."""
+    committee = replace(knowledge.committee, raw=raw)
     trials = [trial for result in results for trial in result.trials]
     if not trials:
         reason = f"the sources have fewer than {_FEWEST} rows, too few to test adapting"
@@ -388,80 +342,24 @@ def fit_fold(fold: Fold, classifiers: Mapping[str, Fit]) -> FittedFold:
 
 
 @one_thread
-def learn_evidence(folds: list[FittedFold]) -> Evidence:
-    """Learn what evidence for an explanation counts, and the weights of classifiers on raw rows."""
-    tables = [(fold.knowledge.plain.raw_logs(fold.X), fold.codes) for fold in folds]
-    raw, n_classes = learn_weights(tables), folds[0].knowledge.model.n_classes
-    counts = np.stack(
-        [count_confusions(y, not_adapting(raw, logs).argmax(axis=1), n_classes) for logs, y in tables]
-    )
-    total = counts.sum(axis=0)
-    confusion = np.stack([*(confusion_shares(total - one) for one in counts), confusion_shares(total)])
-    trials: list[EvidenceTrial] = []
-    for number, (fold, (logs, _)) in enumerate(zip(folds, tables, strict=True)):
-        votes = combine(not_adapting(raw, logs))
-        trials += _try_explanations(number, fold, votes, confusion[number])
-    coefficients = [
-        learn_coefficients([one for one in trials if one.fold != number]) for number in range(len(folds))
-    ]
-    return Evidence(raw, confusion, np.stack([*coefficients, learn_coefficients(trials)]))
+def learn_raw(folds: list[FittedFold]) -> Floats:
+    """Learn the weights of the classifiers on raw rows, for not adapting."""
+    return learn_weights([(fold.knowledge.plain.raw_logs(fold.X), fold.codes) for fold in folds])
 
 
-def _try_explanations(
-    number: int, fold: FittedFold, votes: Floats, confusion: Floats
-) -> Iterator[EvidenceTrial]:
-    """Yield what explanations say of streams of a left-out source, without and with a baseline."""
-    model, codes = fold.knowledge.model, fold.codes
-    domain_model, rng = model.domain_model, np.random.default_rng(0)
-    whole, shifted = rng.permutation(len(codes))[:_EVIDENCE_ROWS], []
-    if fold.label_shift:
-        shifted = [(some[:_EVIDENCE_ROWS], 1.0) for some in _shifted_streams(codes, rng, _DRAWS)]
-    # A target with the sources' proportions is as likely as one with others.
-    streams = [(whole, float(max(len(shifted), 1))), *shifted] if len(whole) >= _FEWEST // 2 else shifted
-    for some, weight in streams:
-        arguments = (model.expected_prior, votes[some])
-        seen, baselines = TargetSummary.of_rows(fold.X[some]), (_draw_baseline(fold, some),)
-        found = propose(domain_model, seen, *arguments, fold.knowledge.plain.shares, baselines)
-        said = np.stack([_explained_logs(domain_model, one, fold.X[some], votes[some]) for one in found])
-        right = said[:, np.arange(len(some)), codes[some]]
-        evidence = measure_evidence(domain_model, seen, found, *arguments, confusion, baselines)
-        yield EvidenceTrial(number, evidence, right, weight)
-        without = [i for i, one in enumerate(found) if one.name != BASELINE]
-        known = [found[i] for i in without]
-        evidence = measure_evidence(domain_model, seen, known, *arguments, confusion)
-        yield EvidenceTrial(number, evidence, right[without], weight)
-
-
-def _draw_baseline(fold: FittedFold, some: Integers) -> Baseline:
-    """Return rows of the most frequent class of a stream, if possible none that is in it."""
-    code = int(np.bincount(fold.codes[some]).argmax())
-    mine = np.flatnonzero(fold.codes == code)
-    order = np.argsort(np.isin(mine, some), kind="stable")
-    return Baseline.of(code, fold.X[mine[order[:_BASELINE_ROWS]]])
-
-
-def _explained_logs(model: DomainModel, candidate: Candidate, X: Floats, votes: Floats) -> Floats:
-    """Return log-probabilities of rows by the domain model alone, or by votes on raw rows."""
-    if candidate.name == NOT_ADAPTING:
-        return np.log(votes + FLOOR)
-    V = model.see(X, candidate.centre, candidate.scale)
-    return model.log_posteriors(V, candidate.proportions)
-
-
-def _shifted_streams(codes: Integers, rng: np.random.Generator, n_draws: int) -> Iterator[Integers]:
-    """Yield rows with each of the label shifts, several draws of each."""
+def _shifted_streams(codes: Integers, rng: np.random.Generator) -> Iterator[Integers]:
+    """Yield rows with each of the label shifts."""
     for shift in SHIFTS:
-        for _ in range(n_draws):
-            some = rng.permutation(shift_labels(codes, shift, rng, most=_LONGEST))
-            if len(some) >= _FEWEST:
-                yield some
+        some = rng.permutation(shift_labels(codes, shift, rng, most=_LONGEST))
+        if len(some) >= _FEWEST:
+            yield some
 
 
 @one_thread
-def run_fold(number: int, fold: FittedFold, evidence: Evidence) -> FoldResult:
+def run_fold(number: int, fold: FittedFold, raw: Floats) -> FoldResult:
     """Predict rows of the left-out source after others were seen, in several kinds of streams."""
     knowledge, codes = fold.knowledge, fold.codes
-    knowledge = replace(knowledge, committee=evidence.of(number, knowledge.committee))
+    knowledge = replace(knowledge, committee=replace(knowledge.committee, raw=raw))
     fold = replace(fold, knowledge=knowledge)
     rng, n = np.random.default_rng(len(codes)), len(codes)
     trials: list[Trial] = []
@@ -494,7 +392,7 @@ def run_fold(number: int, fold: FittedFold, evidence: Evidence) -> FoldResult:
             trials.append(_try(number, fold, "class by class", turn[:k], ahead)[0])
     trials += [
         _try(number, fold, "other class proportions", some, some)[0]
-        for some in _shifted_streams(codes, rng, _PREDICTED_DRAWS)
+        for some in _shifted_streams(codes, rng)
     ]
     return FoldResult(trials, inside, distances, first)
 

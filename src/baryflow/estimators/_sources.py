@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -155,15 +155,6 @@ class SourceModel:
     def metric(self, scale: Floats) -> Floats:
         """Return the matrix through which raw rows are compared."""
         return self.view.directions / scale[:, None]
-
-    def variances(self, variances_in: Callable[[Floats], Floats] | None, scale: Floats) -> Floats:
-        """Return the variances of components in the coordinates of the mixtures.
-
-        `variances_in` gives those of ``x @ metric``.
-        """
-        if variances_in is None:
-            raise ValueError("of these components only the means are known")
-        return variances_in(self.metric(scale))
 
     def points(self, means: Floats, variances: Floats, centre: Floats, scale: Floats) -> Floats:
         """Return components of a target as points (mean, std) of the dictionary, without labels.

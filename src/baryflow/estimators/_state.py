@@ -245,7 +245,8 @@ def count(sources: SourceKnowledge, state: TargetState, raw: Floats) -> TargetSt
 def summarise(state: TargetState) -> TargetSummary:
     """Return what was seen as an adaptation needs it."""
     rows = state.rows
-    return TargetSummary(*rows.components(), *rows.moments(), rows.mass, rows.variances_in)
+    masses, means, _ = rows.components()
+    return TargetSummary(masses, means, *rows.moments(), rows.mass, rows.variances_in)
 
 
 def see_scale(sources: SourceKnowledge, rows: StreamSummary, scale: Floats) -> StreamSummary:
