@@ -58,6 +58,8 @@ def test_every_file_it_links_to_exists(page):
 def test_its_results_are_the_committed_ones():
     text = README.read_text()
     assert pages.filled(text, "results", readme.results_table()) == text, "python -m experiments.readme"
+    text = (ROOT / "docs" / "guide" / "limits.md").read_text()
+    assert pages.filled(text, "limits", readme.limits_table()) == text, "python -m experiments.readme"
 
 
 @pytest.mark.parametrize(

@@ -221,8 +221,9 @@ def test_bars_are_only_those_of_which_there_are_figures():
 @pytest.mark.parametrize("part", tables.PARTS)
 def test_the_page_shows_the_committed_results(part):
     """If this fails, run ``python -m experiments.streams --tables`` and commit what it writes."""
-    text = (pages.ROOT / streams.PAGE).read_text()
-    assert pages.filled(text, part, tables.PARTS[part](streams.read(streams.RESULTS))) == text
+    page, made = tables.PARTS[part]
+    text = (pages.ROOT / page).read_text()
+    assert pages.filled(text, part, made(streams.read(streams.RESULTS))) == text
 
 
 @pytest.fixture(scope="module")
