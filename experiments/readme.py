@@ -1,4 +1,4 @@
-"""The table of results in the README, from the benchmark: ``python -m experiments.readme``."""
+"""Tables of the README and the guide, from the benchmark: ``python -m experiments.readme``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,33 @@ def results_table() -> str:
     lines = [(kind, *_shown(_figures(rows, kind))) for kind in streams.KINDS]
     means = [_mean(one) for one in zip(*(_figures(rows, kind) for kind in streams.KINDS), strict=True)]
     return tables.table(HEAD, [*lines, ("mean", *_shown(means))])
+
+
+#: Kinds of streams that the page on limits is about, and what is shown of them.
+HARD = ("one class", "95 % one class", "80 % one class", "class by class", "as they come")
+LIMITS = (
+    ("not adapting", "raw", "none"), ("standardised", "standardised", "none"),
+    ("OnlineDaDiL", methods.OURS, "none"), ("with 30 known rows", methods.OURS, "baseline"),
+    ("with 3 labels", methods.OURS, "3 labels"),
+)  # fmt: skip
+
+
+def limits_table() -> str:
+    """Return mean accuracies at the end of hard streams, and that of the problem where ours is worst."""
+    rows = tables.comparable(benchmark.read(benchmark.RESULTS))
+    lines = []
+    for kind in HARD:
+        found = [
+            tables.values(rows, "end", method=name, kind=kind, knowledge=knowledge)
+            for _, name, knowledge in LIMITS
+        ]
+        ours = tables.values(rows, "end", method=methods.OURS, kind=kind, knowledge="none")
+        worst = min(ours, key=ours.get)
+        cells = [f"{_mean(one.values()):.1f}" for one in found]
+        lines.append((kind, *cells, f"{ours[worst]:.1f}"))
+    return tables.table(
+        ("stream", *(words for words, *_ in LIMITS), "without help, worst problem"), lines
+    )
 
 
 def _figures(rows, kind):
@@ -59,3 +86,4 @@ def _shown(figures):
 
 if __name__ == "__main__":
     pages.fill("README.md", "results", results_table())
+    pages.fill("docs/guide/limits.md", "limits", limits_table())

@@ -37,9 +37,6 @@ CODE = ("src/baryflow/core", "src/baryflow/estimators", "src/baryflow/features",
 #: What makes a file, by its path or by the folder that it is in; figures are made with their tables.
 COMMANDS = {
     "benchmarks/results.json": "make bench",
-    "experiments/ablation/results/ablation.csv": "python -m experiments.ablation --data FOLDER",
-    "experiments/ablation/results/ablation-0.2.csv": "made before there were explanations of a target",
-    "experiments/ablation/results/one_set_of_weights.csv": "made before these weights were removed",
     "experiments/alarms/results/endings.csv": "python -m experiments.alarms.endings",
     "experiments/alarms/results/lasting.csv": "python -m experiments.alarms --lasting",
     "experiments/alarms/results/plant.csv": "python -m experiments.alarms",
@@ -52,13 +49,9 @@ COMMANDS = {
     "experiments/drift/results/drift.csv": "python -m experiments.drift --data FOLDER",
     "experiments/drift/results/fresh.csv": "python -m experiments.drift --sets made pumps fans "
     "--first-seed 10",
-    "experiments/feedback/results": "python -m experiments.feedback --data FOLDER",
     "experiments/kills/results/damage.csv": "python -m experiments.kills.damage",
     "experiments/kills/results/kills.csv": "python -m experiments.kills --kills 30",
     "experiments/million/results": "python -m experiments.million",
-    "experiments/msda/results": "python -m experiments.msda --data FOLDER",
-    "experiments/novelty/results": "python -m experiments.novelty --data FOLDER --classifier linear "
-    "--classes 3",
     "experiments/paper/results": "python -m experiments.paper {stem}",
     "experiments/paper/results/plant.csv": "python -m experiments.paper modes",
     "experiments/paper/results/plant-curves.csv": "python -m experiments.paper figure3",
@@ -66,9 +59,6 @@ COMMANDS = {
     "experiments/plantfloor/results": "python -m experiments.plantfloor.{stem}",
     "experiments/recommendation/results": "python -m experiments.recommendation --classifier linear",
     "experiments/recommendation/results/cost.csv": "python -m experiments.recommendation.cost",
-    "experiments/reliability/results": "python -m experiments.reliability --data FOLDER "
-    "--classifier linear",
-    "experiments/schedule/results": "python -m experiments.schedule --classifier linear --targets 6",
     "experiments/service/results": "python -m experiments.service {stem}",
     "experiments/service/results/plant.csv": "python -m experiments.service.plant",
     "experiments/streams/results": "python -m experiments.streams --data FOLDER --method {stem}",

@@ -6,7 +6,7 @@ import numpy as np
 
 from baryflow.estimators import _certificate
 from baryflow.estimators._certificate import Certificate, log_capital
-from experiments.msda.methods import BATCH
+from experiments.certificate.streams import BATCH
 
 #: Share of the rows that are labelled.
 RATES = (0.05, 0.2, 1.0)

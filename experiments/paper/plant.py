@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from baryflow.paper import GMMDaDiL, OnlineGMMDaDiL, empirical_risk
 from experiments import results
-from experiments.msda.plain import standardise
+from experiments.benchmark.methods.plain import standardise
 from experiments.tep import problems
 
 BATCH = 32

@@ -3,7 +3,7 @@
 ``python -m experiments.streams --data FOLDER`` lets targets of fleets and of sets flow past: as they
 are, with other class proportions, and with a fault that stays on; without knowledge, and with labels, a
 baseline or a class prior. It appends to ``results/ours.csv``, resumes, and makes the tables of
-``docs/benchmarks/own-calibration.md``. Without ``--data`` only fleets take part.
+``docs/benchmarks/own-calibration.md`` and of the guide. Without ``--data`` only fleets take part.
 
 ``--method plain``        measure plain classifiers instead, into ``results/plain.csv``
 ``--method 0.2.0``        write into ``results/0.2.0.csv``, with another version in PYTHONPATH
@@ -28,7 +28,6 @@ from experiments import results
 from experiments.streams import methods, problems, tables
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = "docs/benchmarks/own-calibration.md"
 KEY = ("method", "problem", "target", "kind", "knowledge")
 FIELDS = (
     *KEY, "rows", "not_adapting", "flowing", "end", "balanced", "claimed", "ambiguity", "last",
@@ -48,9 +47,9 @@ def main(arguments=None):
             warnings.simplefilter("ignore")
             run(options, options.out / f"{name}.csv", choose(options))
     rows = read(options.out)
-    for part, made in tables.PARTS.items():
+    for part, (page, made) in tables.PARTS.items():
         if options.out == RESULTS:
-            pages.fill(PAGE, part, made(rows))
+            pages.fill(page, part, made(rows))
         print(f"{made(rows)}\n")
     return 0
 

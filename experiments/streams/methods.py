@@ -15,7 +15,7 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
 from baryflow import OnlineDaDiL
-from experiments.msda.plain import PlainClassifiers, standardise
+from experiments.benchmark.methods.plain import own_moments, standardise, teach
 
 
 def ours(class_prior=None):
@@ -33,14 +33,13 @@ class Plain:
 
     def fit(self, X, y, domain):
         self.moments_of, self.seen = X, X[:0]
-        own = [domain == name for name in np.unique(domain)]
-        self.classifier = self._choose([X[rows] for rows in own], [y[rows] for rows in own])
+        self.classes, codes = np.unique(y, return_inverse=True)
+        self.classifier = self._choose(X, codes, domain)
         return self
 
-    def _choose(self, Xs, ys):
-        pooled = np.concatenate(Xs)
-        rows = np.concatenate([standardise(X) for X in Xs]) if self.per_domain else standardise(pooled)
-        return LogisticRegression(C=0.3, max_iter=500).fit(rows, np.concatenate(ys))
+    def _choose(self, X, codes, domain):
+        rows = own_moments(X, domain) if self.per_domain else standardise(X)
+        return LogisticRegression(C=0.3, max_iter=500).fit(rows, codes)
 
     def spawn(self):
         return copy(self)
@@ -52,16 +51,17 @@ class Plain:
         return self
 
     def predict(self, X):
-        return self.classifier.predict(standardise(X, self.moments_of))
+        return self.classes[self.classifier.predict(standardise(X, self.moments_of))]
 
 
 class Picked(Plain):
     """The one of eight plain classifiers that leave-one-source-out picks."""
 
-    def _choose(self, Xs, ys):
-        found = PlainClassifiers(Xs, ys)
-        self.per_domain = found.picked[1] == "per domain"
-        return found.fitted[found.picked]
+    def _choose(self, X, codes, domain):
+        taught = teach(X, codes, domain)
+        picked = taught.pick()
+        self.per_domain = picked[1] == "per domain"
+        return taught.fitted[picked]
 
 
 class Reference:

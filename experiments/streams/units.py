@@ -8,6 +8,7 @@ resumes.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import warnings
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from baryflow import OnlineDaDiL
+from benchmarks import pages
 from experiments import results
 from experiments.streams import problems
 
@@ -31,17 +33,21 @@ PSI, FAHRENHEIT = slice(0, 3), slice(3, 6)
 
 
 def main(arguments=None):
-    options = results.parser(__doc__, RESULTS, FLEETS, 1).parse_args(arguments)
-    return results.make(options, run, table, RESULTS, PAGE, "units")
-
-
-def run(options):
-    """Do what is not done yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--fleets", nargs="*", choices=FLEETS, default=FLEETS)
+    parser.add_argument("--tables", action="store_true", help="only make the table again")
+    options = parser.parse_args(arguments)
     done = {row["fleet"] for row in results.read(options.out)}
-    for name in options.sets:
+    for name in () if options.tables else options.fleets:
         if name not in done:
             found = list(judge(int(name.split()[1])))
             results.append(options.out, FIELDS, [{"fleet": name} | row for row in found])
+    found = table(results.read(options.out))
+    if options.out == RESULTS:
+        pages.fill(PAGE, "units", found)
+    print(found)
+    return 0
 
 
 def judge(seed):

@@ -24,7 +24,7 @@ from baryflow.features.statistics import describe
 from baryflow.tep.encoders import light as light_encoder
 from baryflow.tep.encoders.encoding import _load
 from baryflow.tep.signals import read_commissioning, read_signals
-from experiments.tep.methods import BATCHES
+from experiments.tep.methods import BATCH
 from experiments.tep.problems import FOLDS
 
 MODES = range(1, 7)
@@ -120,8 +120,8 @@ def scores(X, y, domain, run, target):
             flows = np.flatnonzero(~known & (run % folds != fold))
             flows = np.random.default_rng([target, fold]).permutation(flows)
             model = fitted.spawn()
-            for i in range(0, len(flows), BATCHES[0]):
-                model.partial_fit(X[flows[i : i + BATCHES[0]]])
+            for i in range(0, len(flows), BATCH):
+                model.partial_fit(X[flows[i : i + BATCH]])
             rows.append((source.score(X[held], y[held]), model.score(X[held], y[held])))
     return np.mean(rows, axis=0)
 

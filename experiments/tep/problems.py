@@ -8,14 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from baryflow.datasets.tennessee_eastman import EMBEDDED, load_tep, read_features
-from experiments import mixes
 from experiments.scores import Stream
 
 FEATURES = Path(__file__).parent / "features"
 FOLDS = 5
-ORDERS = ("shuffled", "runs", "plant", "class")
-#: Folds in which the target comes in another mix; the first is dominated by normal operation.
-MIX_FOLDS = (0, 1)
+ORDERS = ("shuffled", "runs", "plant")
 #: Rows of one fault after another: 10 runs of 30 h.
 EPISODE = 10
 #: Episodes of each fault in a plant's stream.
@@ -71,32 +68,19 @@ def problem(whole, normal, fold):
     )
 
 
-def stream(p, order, mix="as is"):
+def stream(p, order):
     """Return the target in the order in which it flows, and the rows kept back.
 
-    ``shuffled``: at random. ``class``: class by class. ``runs``: ten runs of a fault after another,
-    faults in turn at random. ``plant``: a quiet time, then normal operation interrupted by two episodes
-    of each fault. Only the first two come in other mixes.
+    ``shuffled``: at random. ``runs``: ten runs of a fault after another, faults in turn at random.
+    ``plant``: a quiet time, then normal operation interrupted by two episodes of each fault.
     """
     rng = np.random.default_rng([p.target, p.fold])
-    if order in mixes.MIX_ORDERS:
-        X, y = _mixed(p, mix)
-        turn = mixes.in_order(y, order, rng)
-        X, y = X[turn], y[turn]
+    if order == "shuffled":
+        turn = rng.permutation(len(p.y))
+        X, y = p.X[turn], p.y[turn]
     else:
         X, y = _episodes(p, order, rng)
     return Stream(X, y, p.X_held, p.y_held)
-
-
-def _mixed(p, mix):
-    """Return rows with a mix of classes; there are more rows of normal operation than of any fault."""
-    X, y, dominating = p.X, p.y, None
-    if mix in mixes.SHARES and p.fold == MIX_FOLDS[0]:
-        X = np.concatenate([p.X, p.X_normal])
-        y = np.concatenate([p.y, np.zeros(len(p.X_normal), dtype=p.y.dtype)])
-        dominating = 0
-    rows = mixes.mixed(y, mix, np.random.default_rng([p.target, p.fold, 13]), dominating)
-    return X[rows], y[rows]
 
 
 def _episodes(p, order, rng):

@@ -5,123 +5,87 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks import pages
-from experiments.msda.tables import read
-from experiments.tep import mix_tables
+from experiments import results
 
 TARGETS = tuple(str(mode) for mode in range(1, 7))
-ORDERS = ("shuffled", "runs", "plant", "class")
-RIVALS = (
-    "source-only LR", "encoder's head", "source MixtureClassifier", "per-domain standardisation + LR",
-    "OT-DA (POT)",
-)  # fmt: skip
-
-
-def values(rows, figure, **where):
-    """Return a figure by target: one number a fold, for rows that match: without a mix, those as is."""
-    where = {"mix": "as is"} | where
-    found = {}
-    for r in rows:
-        if all(r[k] == str(v) for k, v in where.items()) and r[figure] != "":
-            found.setdefault(r["target"], []).append(100 * float(r[figure]))
-    return found
+PAGE = "docs/benchmarks/tennessee-eastman.md"
+#: Words of a line, method and figure.
+LINES = (
+    ("source-only LR", "source-only LR", "held_out"),
+    ("encoder's head", "encoder's head", "held_out"),
+    ("per-domain standardisation + LR", "per-domain standardisation + LR", "held_out"),
+    ("OT-DA (POT)", "OT-DA (POT)", "held_out"),
+    ("OnlineDaDiL: not adapting", "OnlineDaDiL", "not_adapting_held_out"),
+    ("**OnlineDaDiL: end of stream**", "OnlineDaDiL", "held_out"),
+    ("target-trained LR", "target-trained LR", "held_out"),
+)
+#: The same on the stream's own rows, which are not those kept back.
+STREAM_LINES = (
+    ("not adapting", "OnlineDaDiL", "not_adapting"),
+    ("while it flows", "OnlineDaDiL", "flowing"),
+    ("end of stream", "OnlineDaDiL", "end"),
+)
 
 
 def means(rows, figure, **where):
-    """Return a figure by target, the mean over the folds."""
-    return {target: float(np.mean(found)) for target, found in values(rows, figure, **where).items()}
+    """Return a figure by target in percent, the mean over the folds."""
+    found = {}
+    for r in rows:
+        if r[figure] != "" and all(r[name] == value for name, value in where.items()):
+            found.setdefault(r["target"], []).append(100 * float(r[figure]))
+    return {target: float(np.mean(several)) for target, several in found.items()}
 
 
-def lines_of(order):
-    """Return (words, figure, where) of every line of the table for an order."""
-    rivals = [(name, "held_out", {"method": name, "batch": ""}) for name in RIVALS]
-    ours = [("**DaDiL, offline**", "held_out", {"method": "ours: offline", "batch": ""})]
-    for figure, words in (
-        ("not_adapting_held_out", "OnlineDaDiL: not adapting"),
-        ("flowing", "**OnlineDaDiL: while it flows**"),
-        ("held_out", "**OnlineDaDiL: end of stream**"),
-    ):
-        ours.append((words, figure, {"method": "ours: online", "batch": "32"}))
-    last = [("target-trained LR", "held_out", {"method": "target-trained LR", "batch": ""})]
-    return [(words, figure, where | {"order": order}) for words, figure, where in rivals + ours + last]
-
-
-def accuracy_table(rows, order="shuffled", encoder=None):
-    """One line a method: accuracy on each target mode, and the mean of the six."""
-    if encoder is not None:
-        rows = [r for r in rows if r["encoder"] == encoder]
-    lines = ["| method | " + " | ".join(f"mode {t}" for t in TARGETS) + " | mean |"]
-    lines.append("|---|" + "---:|" * (len(TARGETS) + 1))
-    for words, figure, where in lines_of(order):
-        found = means(rows, figure, **where)
+def _table(lines, column="method"):
+    """Return a table of (words, figures by target)."""
+    head = [
+        f"| {column} | " + " | ".join(f"mode {t}" for t in TARGETS) + " | mean |",
+        "|---|" + "---:|" * (len(TARGETS) + 1),
+    ]
+    for words, found in lines:
         if found:
             cells = [f"{found[t]:.1f}" if t in found else "–" for t in TARGETS]
-            lines.append(
-                f"| {words} | " + " | ".join(cells) + f" | {np.mean(list(found.values())):.1f} |"
-            )
-    return "\n".join(lines)
+            mean = np.mean(list(found.values()))
+            head.append(f"| {words} | " + " | ".join(cells) + f" | {mean:.1f} |")
+    return "\n".join(head)
 
 
-def orders_table(rows, encoder=None):
-    """Mean of the six targets, in every order and with every size of a batch."""
-    if encoder is not None:
-        rows = [r for r in rows if r["encoder"] == encoder]
-    columns = ("order", "batch", "source-only LR", "while it flows: first fifth → last", "not adapting",
-               "end of stream", "target-trained LR")  # fmt: skip
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines.append("|---|---:|---:|---|---|---:|---:|")
-
-    def mean(figure, **where):
-        found = means(rows, figure, **where)
-        return float(np.mean(list(found.values()))) if found else float("nan")
-
-    for order in ORDERS:
-        for batch in ("8", "32", "128"):
-            ours = {"method": "ours: online", "order": order, "batch": batch}
-            if not means(rows, "held_out", **ours):
-                continue
-            # Without an order a rival has seen the same rows.
-            rival = {"order": "shuffled" if order == "class" else order, "batch": ""}
-            lines.append(
-                f"| {order} | {batch} | {mean('held_out', method='source-only LR', **rival):.1f} | "
-                f"{mean('first_fifth', **ours):.1f} → {mean('last_fifth', **ours):.1f} | "
-                f"{mean('not_adapting_first_fifth', **ours):.1f} → "
-                f"{mean('not_adapting_last_fifth', **ours):.1f} | {mean('held_out', **ours):.1f} | "
-                f"{mean('held_out', method='target-trained LR', **rival):.1f} |"
-            )
-    return "\n".join(lines)
+def accuracy_table(rows, order, encoder):
+    """One line a method: accuracy on the rows kept back of each target, and the mean of the six."""
+    where = {"order": order, "encoder": encoder}
+    return _table((words, means(rows, f, method=name, **where)) for words, name, f in LINES)
 
 
-def encoders_table(found):
+def stream_table(rows, encoder):
+    """OnlineDaDiL on the stream's own rows, in every order."""
+    return _table(
+        (
+            (f"{order}: {words}", means(rows, f, method=name, order=order, encoder=encoder))
+            for order in ("shuffled", "runs", "plant")
+            for words, name, f in STREAM_LINES
+        ),
+        "order",
+    )
+
+
+def encoders_table(rows):
     """Accuracy of the encoders' heads on modes left out, by the mode left out."""
-    lines = ["| encoder | " + " | ".join(f"mode {t}" for t in TARGETS) + " | mean |"]
-    lines.append("|---|" + "---:|" * (len(TARGETS) + 1))
-    for encoder in ("fcn", "light"):
-        by_mode = {}
-        for r in found:
-            if r["encoder"] == encoder:
-                by_mode.setdefault(r["left_out"], []).append(100 * float(r["accuracy"]))
-        by_mode = {mode: float(np.mean(several)) for mode, several in by_mode.items()}
-        cells = [f"{by_mode[t]:.1f}" if t in by_mode else "–" for t in TARGETS]
-        if by_mode:
-            mean = np.mean(list(by_mode.values()))
-            lines.append(f"| `{encoder}` | " + " | ".join(cells) + f" | {mean:.1f} |")
-    return "\n".join(lines)
+    some = [r | {"target": r["left_out"]} for r in rows]
+    lines = ((f"`{name}`", means(some, "accuracy", encoder=name)) for name in ("fcn", "light"))
+    return _table(lines, "encoder")
 
 
-def write_pages(results):
+def write_pages(folder):
     """Fill the tables of docs/benchmarks/tennessee-eastman.md."""
-    for page, name, table in pages_of(results):
-        pages.fill(page, name, table)
+    for name, table in tables(folder):
+        pages.fill(PAGE, name, table)
 
 
-def pages_of(results):
-    """Yield (page, name, table) of every table that is made from the results."""
-    rows = read(results / "tep.csv")
-    page = "docs/benchmarks/tennessee-eastman.md"
+def tables(folder):
+    """Yield (name, table) of every table that is made from the results."""
+    rows = results.read(folder / "tep.csv")
     for order in ("shuffled", "runs", "plant"):
-        yield page, f"tep fcn {order}", accuracy_table(rows, order, "fcn")
-    yield page, "tep fcn orders", orders_table(rows, "fcn")
-    yield page, "tep light shuffled", accuracy_table(rows, "shuffled", "light")
-    yield page, "tep fcn mixes", mix_tables.mixes_table(rows, "fcn")
-    yield page, "tep fcn stream", mix_tables.plant_table(rows, "fcn")
-    yield page, "tep encoders", encoders_table(read(results / "encoders.csv"))
+        yield f"tep fcn {order}", accuracy_table(rows, order, "fcn")
+    yield "tep fcn stream", stream_table(rows, "fcn")
+    yield "tep light shuffled", accuracy_table(rows, "shuffled", "light")
+    yield "tep encoders", encoders_table(results.read(folder / "encoders.csv"))
