@@ -61,8 +61,9 @@ class Watched:
         """Return the serious and critical violations that axe finds."""
         if not self.page.evaluate("() => 'axe' in window"):
             self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        # What passes need not be described: half the work.
-        found = self.page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
+        found = self.page.evaluate(
+            "async () => (await axe.run({resultTypes: ['violations']})).violations"
+        )
         return [
             (one["id"], one["impact"], [node["html"][:120] for node in one["nodes"][:3]])
             for one in found
