@@ -57,6 +57,14 @@ class Watched:
     def text(self, selector):
         return self.page.locator(selector).inner_text()
 
+    def violations_in_both_schemes(self):
+        """Return the violations in the light and in the dark colour scheme."""
+        found = []
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)
+            found += self.violations()
+        return found
+
     def violations(self):
         """Return the serious and critical violations that axe finds."""
         if not self.page.evaluate("() => 'axe' in window"):
