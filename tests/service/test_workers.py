@@ -1,5 +1,6 @@
 """Several worker processes: together they do what one does, whichever of them is killed."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from baryflow.client import Client
 from baryflow.exceptions import BaryflowError
 from baryflow.service import Limits, background, create_app
+from baryflow.service.worker import fork
 from tests.service.conftest import post
 from tests.service.processes import Load, Process
 from tests.service.test_routes import session
@@ -130,6 +132,16 @@ def test_a_worker_that_ends_stops_the_service(model, rows, tmp_path):
     with service(model, tmp_path) as url, httpx.Client(base_url=url, timeout=300) as client:
         assert post(client, "a", rows[:10], "one").json()["repeated"]
         assert post(client, "a", rows[10:12]).json()["first"] == 11
+
+
+def test_what_the_caller_has_frozen_stays_frozen():
+    gc.freeze()
+    fork(0, None)
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
+    fork(0, None)
+    assert gc.get_freeze_count() == 0
+    gc.freeze()  # as tests/conftest.py
 
 
 @pytest.mark.parametrize("victim", ["service", "worker"])
