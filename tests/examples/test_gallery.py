@@ -26,7 +26,11 @@ SMALLER = {
         **WITHOUT_VALIDATION,
     },
     "plot_07_new_class": {"n_per_class=100": "n_per_class=40"},
-    "plot_08_class_proportions": {"(1 / 6, 0.5, 0.8, 0.95)": "(0.8,)", "[:1000]": "[:300]", **WITHOUT_VALIDATION},
+    "plot_08_class_proportions": {
+        "(1 / 6, 0.5, 0.8, 0.95)": "(0.8,)",
+        "[:1000]": "[:300]",
+        **WITHOUT_VALIDATION,
+    },
     "plot_09_reliability": {"N_SEEDS = 4": "N_SEEDS = 1", "n_per_class=60": "n_per_class=20"},
     "plot_10_evaluate": {"evaluate(model, table.X, table.y, table.domain)": "evaluate("
         "model, table.X[::15], table.y[::15], table.domain[::15])", **WITHOUT_VALIDATION},
