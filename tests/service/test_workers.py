@@ -1,9 +1,10 @@
 """Several worker processes: together they do what one does, whichever of them is killed."""
 
-import gc
 import os
 import signal
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -134,14 +135,18 @@ def test_a_worker_that_ends_stops_the_service(model, rows, tmp_path):
         assert post(client, "a", rows[10:12]).json()["first"] == 11
 
 
-def test_what_the_caller_has_frozen_stays_frozen():
-    gc.freeze()
+@pytest.mark.parametrize(
+    ("frozen", "expected"),
+    [(0, ["collect", "freeze", "unfreeze"]), (9, ["collect", "freeze"])],
+    ids=["nothing frozen", "frozen by the caller"],
+)
+def test_what_the_caller_has_frozen_stays_frozen(monkeypatch, frozen, expected):
+    called = []
+    functions = {name: partial(called.append, name) for name in ("collect", "freeze", "unfreeze")}
+    collector = SimpleNamespace(get_freeze_count=lambda: frozen, **functions)
+    monkeypatch.setattr("baryflow.service.worker.gc", collector)
     fork(0, None)
-    assert gc.get_freeze_count() > 0
-    gc.unfreeze()
-    fork(0, None)
-    assert gc.get_freeze_count() == 0
-    gc.freeze()  # as tests/conftest.py
+    assert called == expected
 
 
 @pytest.mark.parametrize("victim", ["service", "worker"])
