@@ -187,9 +187,11 @@ def test_rows_from_standard_input(fitted):
     assert b"10 rows = 10 predicted + 0 quarantined" in found.stderr
 
 
-def test_evaluate_compares_the_domains(short, tmp_path):
+def test_evaluate_compares_the_domains_and_tries_what_is_known_of_a_target(short, tmp_path):
     figure = tmp_path / "figure.png"
-    result = call("evaluate", *short, *HOW, *CHEAP, "--figure", figure, "--labels-per-class", 3)
+    known = ["--baseline-rows", 10, "--normal-class", "normal", "--labels", 2]
+    more = ["--scoring", "balanced_accuracy", "--labels-per-class", 3, "--figure", figure]
+    result = call("evaluate", *short, *HOW, *CHEAP, *known, *more)
     accuracy, labels = result.stdout.split("Verdict: ")[:2]
     for name in ("pump_a", "pump_c", "mean"):
         assert name in accuracy
@@ -197,6 +199,9 @@ def test_evaluate_compares_the_domains(short, tmp_path):
     assert "18 labels" in result.stdout
     assert result.stdout.count("up to 1 point count") == 2
     assert figure.stat().st_size > 10_000
+    assert "balanced accuracy of settings" in result.stdout
+    for words in ("10 baseline rows, 2 labels", "Recommended: "):
+        assert words in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -289,14 +294,6 @@ def test_fit_can_only_standardise(short, tmp_path):
     result = call("fit", *short, *HOW, *CHEAP, "--adapt", "standardise", "-o", tmp_path / "m.bary")
     assert "standardised by its own mean" in result.stdout
     assert baryflow.load(tmp_path / "m.bary").adapt == "standardise"
-
-
-def test_evaluate_tries_what_is_known_of_a_target(short):
-    known = ["--baseline-rows", 10, "--normal-class", "normal", "--labels", 2]
-    result = call("evaluate", *short, *HOW, *CHEAP, *known, "--scoring", "balanced_accuracy")
-    assert "balanced accuracy of settings" in result.stdout
-    for words in ("10 baseline rows, 2 labels", "Recommended: "):
-        assert words in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def test_killed_worker_does_not_change_the_model(processes, source, undisturbed)
     assert killed
 
 
-def test_target_is_absorbed_and_predicted_on_workers(client, source, tmp_path):
-    model = fit(source, client)
+def test_target_is_absorbed_and_predicted_on_workers(client, source, undisturbed, tmp_path):
+    model = OnlineDaDiL.from_bytes(undisturbed)
     parts = distributed.read_parquet(source, columns=histories.COLUMNS, partition_bytes=1)
     adapted = distributed.absorb(model, parts, client=client, checkpoint=str(tmp_path))
     assert adapted.n_samples_seen_ == len(histories.X)

@@ -21,9 +21,9 @@ def do(client, folder, **how):
     return backfill(MODEL, folder / "in", client=client, **how)
 
 
-def changing(number):
+def changing(number, n=900):
     """Return the rows of a target with an outlier, which drifts after 700 rows."""
-    table = fleets.rows_of(number, 900)
+    table = fleets.rows_of(number, n)
     values = np.stack([table[name].to_numpy() for name in fleets.COLUMNS])
     values[:, 700:] = 3.0 * values[::-1, 700:]
     values[2, 20 * number] = 1e6
@@ -100,7 +100,7 @@ def test_events_need_a_separate_folder(client, tmp_path):
 
 
 def test_threads_of_a_worker_do_not_mix_up_targets(client, tmp_path):
-    tables = {str(number): changing(number) for number in (1, 2)}
+    tables = {str(number): changing(number, 240) for number in (1, 2)}
     fleets.by_folder(tmp_path / "in", tables=tables)
     do(client, tmp_path, drift="off")
     calm = fleets.content(tmp_path / "events")

@@ -31,6 +31,16 @@ def fit_default():
     return fit(default, PROBLEM)
 
 
+def validated():
+    return OnlineDaDiL(classifier="linear", random_state=0)
+
+
+def with_adapt(model, adapt):
+    """Return a model with another parameter `adapt`, on which what ``fit`` learns does not depend."""
+    other = OnlineDaDiL(**model.get_params() | {"adapt": adapt})
+    return other.adopt(model.knowledge_, model.classes_, model.sources_, model.n_features_in_)
+
+
 def stream(model, X, size=32):
     for start in range(0, len(X), size):
         model.partial_fit(X[start : start + size])

@@ -10,7 +10,7 @@ from baryflow.datasets import make_domains
 from baryflow.estimators._adapt import fit_dictionary
 from baryflow.estimators._explanations import Candidate, TargetSummary
 from baryflow.estimators._predict import class_means, in_view
-from tests.estimators.streams import PROBLEM, Fleet, fit, fit_default, mixed_rows, stream
+from tests.estimators.streams import PROBLEM, Fleet, fit, fit_default, mixed_rows, stream, validated
 
 P = make_domains(n_per_class=60, random_state=2)
 
@@ -102,10 +102,10 @@ def test_classes_are_seen_after_ten_rows_of_each():
 
 def test_a_target_at_quite_another_level_is_found_though_the_plain_classifiers_are_wrong():
     rng = np.random.default_rng(0)
-    order = rng.permutation(len(P.y_target))
-    shift = 1.5 * P.X.std(axis=0) * rng.choice([-1, 1], P.X.shape[1])
-    X, y = P.X_target[order] + shift, P.y_target[order]
-    model = OnlineDaDiL(classifier="linear", random_state=0).fit(P.X, P.y, P.domain)
+    p, order = PROBLEM, rng.permutation(len(PROBLEM.y_target))
+    shift = 1.5 * p.X.std(axis=0) * rng.choice([-1, 1], p.X.shape[1])
+    X, y = p.X_target[order] + shift, p.y_target[order]
+    model = fit(validated, p)
     before = model.score(X, y)
     assert before < 0.5
     assert stream(model, X, 60).score(X, y) > before + 0.25

@@ -19,14 +19,19 @@ def standardising():
     return fit(adapt="standardise")
 
 
-def test_a_target_that_is_only_standardised_may_be_calibrated_in_any_way(standardising):
+@pytest.fixture(scope="module")
+def not_adapting():
+    return fit(adapt=False)
+
+
+def test_a_target_that_is_only_standardised_may_be_calibrated_in_any_way(standardising, not_adapting):
     rng = np.random.default_rng(0)
     gain, offset = np.exp(rng.normal(0, 0.3, P.X.shape[1])), rng.normal(0, 2, P.X.shape[1])
     moved = P.X_target * gain + offset
     here = standardising.spawn().partial_fit(P.X_target).predict(P.X_target)
     there = standardising.spawn().partial_fit(moved).predict(moved)
     assert (here == there).mean() > 0.95  # not 1: few rows are standardised in part as the sources are
-    raw = fit(adapt=False)
+    raw = not_adapting
     assert (raw.predict(P.X_target) == raw.predict(moved)).mean() < 0.8
 
 
@@ -39,8 +44,8 @@ def test_only_the_expected_class_proportions_explain_it_even_if_labels_disagree(
     assert "standardised by its own mean" in model.report()
 
 
-def test_a_model_that_does_not_adapt_predicts_the_same_all_along():
-    model = fit(adapt=False)
+def test_a_model_that_does_not_adapt_predicts_the_same_all_along(not_adapting):
+    model = not_adapting
     before = model.predict_proba(P.X_target)
     after = model.spawn().partial_fit(P.X_target).predict(P.X_target)
     np.testing.assert_array_equal(after, before.argmax(axis=1))

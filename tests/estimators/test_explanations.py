@@ -24,7 +24,7 @@ from baryflow.estimators._explanations import (
 )
 from baryflow.estimators._watching import known_target, measure, place
 from baryflow.exceptions import InvalidInputError
-from tests.estimators.streams import Fleet, fit, stream, total_variation
+from tests.estimators.streams import Fleet, fit, stream, total_variation, validated, with_adapt
 
 FLEET = Fleet(6)  # machines calibrated differently: a classifier of raw rows is mostly wrong
 ALIKE = Fleet(6, calibration=0.1)
@@ -32,12 +32,8 @@ EVEN = np.full(3, 1 / 3)
 TRAINED = np.array([0.6, 0.3, 0.1])
 
 
-def linear():
-    return OnlineDaDiL(classifier="linear", random_state=0)
-
-
 def fitted(fleet=FLEET):
-    return fit(linear, fleet)
+    return fit(validated, fleet)
 
 
 def balanced_accuracy(model, X, y):
@@ -201,7 +197,7 @@ def test_a_baseline_settles_it(normal_only, when):
 
 @pytest.mark.parametrize("adapt", [True, "standardise", False])
 def test_a_baseline_before_the_first_row_settles_what_is_predicted_of_it(adapt):
-    model = fit(lambda: linear().set_params(adapt=adapt), FLEET)
+    model = with_adapt(fitted(), adapt)
     X, y = FLEET.target(100, 10, 10, 10)
     before = model.predict_proba(X)
     model.set_baseline(FLEET.target(30, 0, 0, 0, seed=1)[0], 0)
@@ -283,7 +279,7 @@ def test_a_baseline_that_fails_changes_nothing(monkeypatch):
 
 
 def test_a_baseline_before_the_stream_survives_a_further_source():
-    model = OnlineDaDiL(classifier="linear", keep_sources=True, random_state=0)
+    model = OnlineDaDiL(classifier="linear", keep_sources=True, validate=False, random_state=0)
     first = FLEET.domain < 4
     model.fit(FLEET.X[first], FLEET.y[first], FLEET.domain[first])
     model.set_baseline(FLEET.target(30, 0, 0, 0, seed=1)[0], 0)

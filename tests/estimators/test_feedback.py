@@ -164,7 +164,7 @@ def test_forgetting_the_target_forgets_its_labels():
 
 
 @given(cuts=st.lists(st.integers(1, 9), min_size=1, max_size=5), data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_saved_on_the_way_it_continues_bit_for_bit(cuts, data):
     one, other, start = FITTED.spawn(), FITTED.spawn(), 0
     for cut in cuts:

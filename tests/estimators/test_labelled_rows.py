@@ -63,8 +63,11 @@ def test_a_row_counts_once_for_the_certificate_even_if_its_label_is_not_kept_any
 
 
 def test_the_certificate_is_about_what_predict_returns():
-    model = fit(validate=True, unknown=0.3).partial_fit(X[:60])
-    said = model.predict(X[60:])
-    model.feedback(X[60:], Y[60:], certify=True)
+    p = make_domains(n_sources=3, n_classes=4, n_per_class=20, random_state=0)
+    model = OnlineDaDiL(classifier="linear", unknown=0.3, random_state=0).fit(p.X, p.y, p.domain)
+    model.partial_fit(p.X_target[:40])
+    rows, labels = p.X_target[40:], p.y_target[40:]
+    said = model.predict(rows)
+    model.feedback(rows, labels, certify=True)
     assert (said == -1).any()
-    assert model.certificate_.right == (said == Y[60:]).sum()
+    assert model.certificate_.right == (said == labels).sum()

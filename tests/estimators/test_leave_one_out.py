@@ -10,6 +10,8 @@ from tests.estimators.streams import PROBLEM, fit_default, stream
 
 STREAMS = ["whole stream", "first rows", "class by class", "other class proportions"]
 SMALL = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=20, random_state=0)
+#: Shifted against each other, and learned in a third of the time that PROBLEM takes.
+FEWER = make_domains(n_sources=3, n_classes=5, n_per_class=30, random_state=2)
 
 
 def linear(**options):
@@ -72,7 +74,7 @@ def test_offline_one_source_is_not_enough_either():
 
 
 def test_a_source_without_which_a_class_is_missing_stays_in():
-    p = PROBLEM
+    p = FEWER
     rows = (p.y > 0) | (p.domain == 2)  # class 0 is known from one source only
     model = linear().fit(p.X[rows], p.y[rows], p.domain[rows])
     assert model.committee_.adapts
@@ -99,7 +101,7 @@ def test_the_table_of_accuracies_is_in_the_report():
 
 
 def test_without_label_shift_only_streams_without_it_decide():
-    p = PROBLEM
+    p = FEWER
     model = linear(label_shift=False).fit(p.X, p.y, p.domain)
     assert [name for name, *_ in model.committee_.scores] == STREAMS[:2]
 
@@ -116,12 +118,12 @@ def test_without_it_all_experts_count_the_same():
 # -- columns and classes that some sources lack -----------------------------------------------------
 
 
-@pytest.mark.parametrize("sources", [[2], [1, 2, 3, 4]])
+@pytest.mark.parametrize("sources", [[2], [1, 2, 3]])
 def test_a_column_that_does_not_vary_in_a_source(sources):
-    p = PROBLEM
+    p = FEWER
     X, target = p.X.copy(), p.X_target.copy()
     X[np.isin(p.domain, sources), 1] = 4.0
-    if len(sources) == 4:
+    if len(sources) == 3:
         target[:, 1] = 4.0
     model = linear().fit(X, p.y, p.domain)
     assert len(model.committee_.scores) == len(STREAMS)

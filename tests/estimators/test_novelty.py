@@ -4,16 +4,12 @@ from sklearn.metrics import roc_auc_score
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
-from tests.estimators.streams import PROBLEM, fit, stream
+from tests.estimators.streams import PROBLEM, fit, stream, validated
 
 
 @pytest.fixture(scope="module")
 def problem():
     return PROBLEM
-
-
-def validated():
-    return OnlineDaDiL(classifier="linear", random_state=0)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import baryflow
 from baryflow import OnlineDaDiL
 from baryflow.estimators._orders import stream_order
 from baryflow.exceptions import InvalidInputError
-from tests.estimators.streams import PROBLEM, default, fit, stream
+from tests.estimators.streams import PROBLEM, default, fit, stream, validated
 from tests.strategies import read_only
 
 
@@ -25,7 +25,7 @@ def linear(**options):
 CONFIGURATIONS = {
     "default": default,
     "linear": linear,
-    "validated": lambda: OnlineDaDiL(classifier="linear", random_state=0),
+    "validated": validated,
     "forgetting": lambda: linear(half_life=300.0),
     "without label shift": lambda: linear(label_shift=False),
     "class prior": lambda: linear(class_prior={3: 0.2}),

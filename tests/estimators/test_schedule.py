@@ -76,7 +76,7 @@ def test_looking_changes_nothing(fitted):
     assert watched.to_bytes() == quiet.to_bytes()
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.integers(1, 30), st.integers(0, 9))
 def test_saved_between_two_adaptations_it_continues_bit_for_bit(fitted, n_batches, more):
     model = fitted.spawn()

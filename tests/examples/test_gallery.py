@@ -7,6 +7,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "gallery"
+#: No leave-one-source-out, which takes most of the time.
+WITHOUT_VALIDATION = {'classifier="linear"': 'classifier="linear", validate=False'}
 #: What to replace in an example to make it quick, and by what.
 SMALLER = {
     "plot_01_quickstart": {
@@ -21,15 +23,20 @@ SMALLER = {
         "(0, 1, 2)": "(0,)",
         "n_per_class=100": "n_per_class=20",
         "ROUNDS, EACH = 10": "ROUNDS, EACH = 2",
+        **WITHOUT_VALIDATION,
     },
     "plot_07_new_class": {"n_per_class=100": "n_per_class=40"},
-    "plot_08_class_proportions": {"(1 / 6, 0.5, 0.8, 0.95)": "(0.8,)", "[:1000]": "[:300]"},
+    "plot_08_class_proportions": {
+        "(1 / 6, 0.5, 0.8, 0.95)": "(0.8,)",
+        "[:1000]": "[:300]",
+        **WITHOUT_VALIDATION,
+    },
     "plot_09_reliability": {"N_SEEDS = 4": "N_SEEDS = 1", "n_per_class=60": "n_per_class=20"},
     "plot_10_evaluate": {"evaluate(model, table.X, table.y, table.domain)": "evaluate("
-        "model, table.X[::15], table.y[::15], table.domain[::15])"},
-    "plot_11_raw_signals": {"60, 10, by": "60, 40, by"},
+        "model, table.X[::15], table.y[::15], table.domain[::15])", **WITHOUT_VALIDATION},
+    "plot_11_raw_signals": {"60, 10, by": "60, 40, by", **WITHOUT_VALIDATION},
     "plot_12_alarms": {"model.fit(table.X, table.y, sample_domain=table.domain)": "model.fit("
-        "table.X[::6], table.y[::6], sample_domain=table.domain[::6])"},
+        "table.X[::6], table.y[::6], sample_domain=table.domain[::6])", **WITHOUT_VALIDATION},
     "plot_13_paper": {"n_per_class=60": "n_per_class=20"},
 }  # fmt: skip
 

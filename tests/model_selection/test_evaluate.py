@@ -15,6 +15,8 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.model_selection import evaluate
 
 QUICK = {"classifier": "linear", "validate": False, "random_state": 0}
+#: For what is not about the plain classifiers: the default ones are hundreds of trees for each target.
+ONE = {"classifier": LogisticRegression(max_iter=1000)}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def numbered():
 def test_a_stream_is_its_own_rows_in_order_and_the_rest_is_what_was_learned():
     X, y, domain = numbered()
     Witness.log.clear()
-    evaluate(Witness(), X, y, domain, batch_size=8, targets=["a"])
+    evaluate(Witness(), X, y, domain, batch_size=8, targets=["a"], **ONE)
     what, rows, labels, names = Witness.log[0]
     mine = np.flatnonzero(domain == "a")
     assert what == "fit"
@@ -89,7 +91,7 @@ def test_a_stream_is_its_own_rows_in_order_and_the_rest_is_what_was_learned():
 def test_a_model_that_takes_its_target_in_fit_never_sees_its_labels():
     X, y, domain = numbered()
     Offline.log.clear()
-    found = evaluate(Offline(), X, y, domain)
+    found = evaluate(Offline(), X, y, domain, **ONE)
     assert len(Offline.log) == 3
     for name, (labels, numbers) in zip("abc", Offline.log, strict=True):
         mine = domain == name
@@ -134,7 +136,7 @@ def test_the_rivals_are_what_scikit_learn_makes_of_the_same_rows(problem):
 
 def test_a_classifier_that_does_not_learn_from_rows_is_the_same_all_along(problem):
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    for score in evaluate(model, problem.X, problem.y, problem.domain).scores:
+    for score in evaluate(model, problem.X, problem.y, problem.domain, **ONE).scores:
         assert score.flowing == score.end == score.source
         assert score.harm == 0.0
 
@@ -142,7 +144,7 @@ def test_a_classifier_that_does_not_learn_from_rows_is_the_same_all_along(proble
 def test_a_model_that_does_not_adapt_is_the_source_classifier_and_does_no_harm(problem):
     two = problem.domain < 3  # one source is left: whether adapting helps cannot be tested
     model = OnlineDaDiL(classifier=LogisticRegression(max_iter=1000), random_state=0)
-    for score in evaluate(model, problem.X[two], problem.y[two], problem.domain[two]).scores:
+    for score in evaluate(model, problem.X[two], problem.y[two], problem.domain[two], **ONE).scores:
         assert score.flowing == score.end == pytest.approx(score.source, abs=0.01)
         assert score.harm <= 0.01
         assert score.decision == "do not adapt"
@@ -150,7 +152,7 @@ def test_a_model_that_does_not_adapt_is_the_source_classifier_and_does_no_harm(p
 
 
 def test_harm_is_what_the_worst_moment_lost(problem):
-    found = evaluate(DummyClassifier(), problem.X, problem.y, problem.domain)
+    found = evaluate(DummyClassifier(), problem.X, problem.y, problem.domain, **ONE)
     for score in found.scores:
         assert score.harm == pytest.approx(score.source - score.end)
         assert score.harm > 0.2
@@ -159,7 +161,7 @@ def test_harm_is_what_the_worst_moment_lost(problem):
 
 def test_a_pipeline_is_told_the_domains(problem):
     line = make_pipeline(StandardScaler(), OnlineDaDiL(**QUICK))
-    found = evaluate(line, problem.X, problem.y, problem.domain, targets=[3, 1])
+    found = evaluate(line, problem.X, problem.y, problem.domain, targets=[3, 1], **ONE)
     assert [score.domain for score in found.scores] == [3, 1]
     assert all("2 sources" in score.report for score in found.scores)
 
@@ -178,7 +180,7 @@ def test_seeds_are_orders_and_processes_do_not_matter(problem):
     assert first.source == second.source
     assert first.flowing != second.flowing
     assert one.by_domain()[0].flowing == pytest.approx((first.flowing + second.flowing) / 2)
-    as_is = evaluate(DummyClassifier(), X, problem.y, names, n_seeds=3)
+    as_is = evaluate(DummyClassifier(), X, problem.y, names, n_seeds=3, **ONE)
     assert len(as_is.scores) == 3  # one each: as it is, there is one order
 
 
@@ -198,7 +200,7 @@ def test_columns_in_another_unit_are_named_as_the_user_names_them():
     X[p.domain == 2, :2] *= 14.5038
     names = [f"flow {k}" for k in range(X.shape[1])]
     with pytest.warns(UserWarning, match="unit") as said:
-        evaluate(OnlineDaDiL(**QUICK), X, p.y, p.domain, feature_names=names)
+        evaluate(OnlineDaDiL(**QUICK), X, p.y, p.domain, feature_names=names, **ONE)
     words = [str(one.message) for one in said]
     assert any("source '2', column 'flow 0'" in one for one in words)
     assert any("2: columns 'flow 0', 'flow 1'" in one for one in words)
@@ -208,7 +210,7 @@ def test_columns_in_another_unit_are_named_as_the_user_names_them():
 def test_balanced_accuracy_counts_every_class_the_same(problem):
     keep = (problem.y != 0) | (np.arange(len(problem.y)) % 3 == 0)
     X, y, domain = problem.X[keep], problem.y[keep], problem.domain[keep]
-    found = evaluate(DummyClassifier(), X, y, domain, scoring="balanced_accuracy")
+    found = evaluate(DummyClassifier(), X, y, domain, scoring="balanced_accuracy", **ONE)
     assert [score.end for score in found.scores] == [0.25] * 3
     assert "% balanced accuracy" in found.table()
 
@@ -242,7 +244,7 @@ def test_what_labels_would_buy(problem):
     # Classes far from where the sources have them: a few labels help much.
     model = OnlineDaDiL(**QUICK)
     far = make_domains(n_sources=3, n_classes=4, n_per_class=30, shift=2.5, random_state=0)
-    how = {"targets": [1, 2], "order": "shuffled"}
+    how = {"targets": [1, 2], "order": "shuffled"} | ONE
     found = evaluate(model, far.X, far.y, far.domain, labels_per_class=3, **how)
     labels = found.summary().labels
     assert labels.n_labels == 12

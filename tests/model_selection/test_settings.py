@@ -11,6 +11,8 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.model_selection import DomainScore, Evaluation, Setting, SettingScore, evaluate
 
 QUICK = {"classifier": "linear", "validate": False, "random_state": 0}
+#: Other plain classifiers are hundreds of trees for each target.
+ONE = {"classifier": LogisticRegression(max_iter=1000)}
 NAMES = np.array(["normal", "worn", "leak", "dry"])
 
 
@@ -50,7 +52,7 @@ def test_a_target_flows_with_the_class_proportions_of_operation():
     y = np.array(["a", "b", "b", "c"] * 30)
     X, domain = np.column_stack([np.arange(120.0), np.ones(120)]), np.repeat([1, 2], 60)
     Recorder.flowed.clear()
-    evaluate(Recorder(), X, y, domain, targets=[2], class_proportions={"a": 0.5}, n_seeds=2)
+    evaluate(Recorder(), X, y, domain, targets=[2], class_proportions={"a": 0.5}, n_seeds=2, **ONE)
     rows = np.concatenate(Recorder.flowed)
     assert len(rows) == 60  # all 15 of "a" and as many others, twice
     first, second = rows[:30], rows[30:]
@@ -64,7 +66,7 @@ def test_a_domain_without_the_named_class_flows_as_it_is():
     y = np.array(["a", "b"] * 20 + ["b", "c"] * 20)
     X, domain = np.column_stack([np.arange(80.0), np.ones(80)]), np.repeat([1, 2], 40)
     Recorder.flowed.clear()
-    evaluate(Recorder(), X, y, domain, targets=[2], class_proportions={"a": 0.9})
+    evaluate(Recorder(), X, y, domain, targets=[2], class_proportions={"a": 0.9}, **ONE)
     np.testing.assert_array_equal(np.concatenate(Recorder.flowed), np.arange(40, 80))
 
 
@@ -75,7 +77,7 @@ def test_few_rows_with_these_proportions_are_pointed_out(machines):
 
 
 def test_settings_are_those_of_models_that_are_fitted_with_them(machines):
-    how = {"targets": [4], "order": "shuffled", "class_proportions": {"normal": 0.8}}
+    how = {"targets": [4], "order": "shuffled", "class_proportions": {"normal": 0.8}} | ONE
     found = scores_of(evaluate(OnlineDaDiL(**QUICK), *machines, **how))
     for setting, parameters in {
         Setting(): {},
@@ -96,6 +98,7 @@ def test_knowledge_is_tried_piece_by_piece_and_together(machines):
         class_proportions={"normal": 0.8},
         baseline_rows=8,
         labels=2,
+        **ONE,
     )
     tried = scores_of(found)
     assert {setting.describe_knowledge() for setting in tried if setting.adapt is True} == {
@@ -119,6 +122,7 @@ def test_knowledge_buys_accuracy_where_machines_differ_in_calibration(machines):
         class_proportions={"normal": 0.9},
         baseline_rows=8,
         n_seeds=2,
+        **ONE,
     )
     tried = scores_of(found)
     alone = tried[Setting()].flowing

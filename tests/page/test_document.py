@@ -335,11 +335,11 @@ def test_the_absence_of_drift_is_stated_only_if_it_is_known():
 
 
 def test_competing_explanations_are_listed_with_what_settles_it():
-    easy = make_domains(n_classes=4, shift=0.5, random_state=1)
+    easy = make_domains(n_sources=3, n_classes=4, n_per_class=40, shift=0.5, random_state=1)
     model = OnlineDaDiL(classifier="linear", random_state=0).fit(easy.X, easy.y, easy.domain)
     model.partial_fit(easy.X_target)
     assert "What is not known" not in html_report(model)
-    p = make_domains(n_classes=4, shift=1.0, random_state=1)
+    p = make_domains(n_classes=4, n_per_class=60, shift=1.0, random_state=1)
     rng = np.random.default_rng(1)
 
     def calibrate(X):

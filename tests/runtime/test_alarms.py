@@ -69,7 +69,7 @@ def test_alarms_are_raised_with_evidence_in_the_units_of_rows(model):
     assert [event.details["sequence"] for event in found] == [*range(1, len(found) + 1)]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(cuts=st.sets(st.integers(1, 59), max_size=6), kills=st.sets(st.integers(1, 59), max_size=3))
 def test_delivery_and_kills_change_nothing(model, cuts, kills):
     whole = session(model)
@@ -185,7 +185,7 @@ def test_a_killed_run_has_the_same_alarms(tmp_path, model):
     assert "how long" in (tmp_path / "whole" / "events.ndjson").read_text()
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=5)
 @given(cuts=st.sets(st.integers(1, 59), max_size=5))
 def test_labels_that_change_the_diagnosis_reclassify_the_alarm_also_after_kills(model, cuts):
     worn = np.flatnonzero(NAMES[P.y_target] == "wear")[:40]

@@ -127,7 +127,7 @@ def usual_order(tmp_path_factory):
     return predictions(folder)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.integers(1, 100), st.permutations(PICKED), st.sampled_from(["position", "time", "offset"]))
 def test_neither_batches_nor_the_order_of_labels_nor_how_rows_are_named_matter(
     tmp_path_factory, usual_order, size, order, kind

@@ -131,7 +131,7 @@ def test_a_checkpoint_resumes_with_its_own_model(tmp_path):
 
 
 @given(st.lists(st.integers(1, 40), max_size=12))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_how_rows_are_delivered_changes_nothing(alone, sizes):
     session, found, at = SessionConfig(MODEL, 16, "report").begin(), [], 0
     for size in [*sizes, N]:

@@ -57,10 +57,21 @@ class Watched:
     def text(self, selector):
         return self.page.locator(selector).inner_text()
 
+    def violations_in_both_schemes(self):
+        """Return the violations in the light and in the dark colour scheme."""
+        found = []
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)
+            found += self.violations()
+        return found
+
     def violations(self):
         """Return the serious and critical violations that axe finds."""
-        self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = self.page.evaluate("async () => (await axe.run()).violations")
+        if not self.page.evaluate("() => 'axe' in window"):
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate(
+            "async () => (await axe.run({resultTypes: ['violations']})).violations"
+        )
         return [
             (one["id"], one["impact"], [node["html"][:120] for node in one["nodes"][:3]])
             for one in found

@@ -13,7 +13,7 @@ from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Label, SessionConfig
 from baryflow.runtime import Rows as Raw
-from baryflow.service.target_record import BATCHES
+from baryflow.service import target_record
 from tests.service.conftest import kill_at_end, post, serve, worker
 from tests.service.processes import Process
 from tests.waiting import wait_until
@@ -75,7 +75,10 @@ def test_a_session_without_a_service_learns_the_same(serving, model, problem, ro
     assert got == session.apply(Raw(rows[20:40], np.arange(21, 41), ["then"] * 20, [""] * 20)).records
 
 
-def test_labels_that_are_sent_again_count_once_also_after_a_restart(serving, problem, rows, tmp_path):
+def test_labels_that_are_sent_again_count_once_also_after_a_restart(
+    serving, problem, rows, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(target_record, "BATCHES", 8)  # of 128
     with serving(tmp_path) as client:
         post(client, "a", rows[:20])
         first = send(client, "a", by_position(problem, [1, 2, 99]), id="one").json()
@@ -90,7 +93,7 @@ def test_labels_that_are_sent_again_count_once_also_after_a_restart(serving, pro
         older = send(client, "a", by_position(problem, [1, 2, 99]), id="one").json()
         found = client.get("/v1/targets/a").json()
         assert worker(client).targets.sessions.read("a").model.n_labels_ == 3
-        for n in range(BATCHES + 1):
+        for n in range(8 + 1):
             send(client, "a", by_position(problem, [4]), id=f"more-{n}")
         assert not send(client, "a", by_position(problem, [1]), id="one").json()["repeated"]
     assert again == first | {"repeated": True}

@@ -2,7 +2,9 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from baryflow.client import Client
 from baryflow.exceptions import BaryflowError
 from baryflow.service import Limits, background, create_app
+from baryflow.service.worker import fork
 from tests.service.conftest import post
 from tests.service.processes import Load, Process
 from tests.service.test_routes import session
@@ -130,6 +133,20 @@ def test_a_worker_that_ends_stops_the_service(model, rows, tmp_path):
     with service(model, tmp_path) as url, httpx.Client(base_url=url, timeout=300) as client:
         assert post(client, "a", rows[:10], "one").json()["repeated"]
         assert post(client, "a", rows[10:12]).json()["first"] == 11
+
+
+@pytest.mark.parametrize(
+    ("frozen", "expected"),
+    [(0, ["collect", "freeze", "unfreeze"]), (9, ["collect", "freeze"])],
+    ids=["nothing frozen", "frozen by the caller"],
+)
+def test_what_the_caller_has_frozen_stays_frozen(monkeypatch, frozen, expected):
+    called = []
+    functions = {name: partial(called.append, name) for name in ("collect", "freeze", "unfreeze")}
+    collector = SimpleNamespace(get_freeze_count=lambda: frozen, **functions)
+    monkeypatch.setattr("baryflow.service.worker.gc", collector)
+    fork(0, None)
+    assert called == expected
 
 
 @pytest.mark.parametrize("victim", ["service", "worker"])

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import pickle
 import socket
 from datetime import UTC, datetime, timedelta
 
 from asyncua import Server, ua
+from asyncua.server.address_space import AddressSpace, NodeManagementService
 from asyncua.server.history import HistoryDict
+from asyncua.server.internal_server import InternalServer
+from asyncua.server.standard_address_space import standard_address_space
 
 from baryflow.streams.opcua.connection import EventLoopThread, silence_logging
 
@@ -18,6 +23,49 @@ def free_port():
     with contextlib.closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]
+
+
+@functools.cache
+def _pickled_nodes():
+    space = AddressSpace()
+    standard_address_space.fill_address_space(NodeManagementService(space))
+    return {nodeid: pickle.dumps(node, pickle.HIGHEST_PROTOCOL) for nodeid, node in space._nodes.items()}
+
+
+class _Nodes(dict):
+    """Nodes of a server; the standard ones are there from the beginning, each unpickled on first use."""
+
+    def __init__(self):
+        super().__init__()
+        self._pickled = dict(_pickled_nodes())
+
+    def __missing__(self, nodeid):
+        node = self[nodeid] = pickle.loads(self._pickled.pop(nodeid))  # noqa: S301 - our own
+        return node
+
+    def __contains__(self, nodeid):
+        return super().__contains__(nodeid) or nodeid in self._pickled
+
+    def __delitem__(self, nodeid):
+        if self._pickled.pop(nodeid, None) is None:
+            super().__delitem__(nodeid)
+
+    def get(self, nodeid, default=None):
+        try:
+            return self[nodeid]
+        except KeyError:
+            return default
+
+    def keys(self):
+        return [*super().keys(), *self._pickled]
+
+
+async def _load_standard_nodes(server, _=None):
+    server.aspace._nodes = _Nodes()
+
+
+# Every server of this process makes thousands of standard nodes, which takes half a second.
+InternalServer.load_standard_address_space = _load_standard_nodes
 
 
 class Plant:

@@ -23,19 +23,26 @@ from baryflow.tep.tables import (
 REFERENCE = json.loads(Path(__file__).with_name("reference_means.json").read_text())
 
 
-@pytest.mark.parametrize("mode", range(1, 7))
-def test_every_mode_settles_where_the_reference_does_and_does_not_trip_in_30_hours(plant, settled, mode):
+@pytest.fixture(scope="module", params=range(1, 7))
+def mode(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def course(plant, settled, mode):
+    """Thirty hours of a mode."""
     seed = noise_seed(2024, mode, 0, 2000)
-    course = plant.run(settled[mode], MODES[mode], hours=35, seed=seed, record_from=5)
+    return plant.run(settled[mode], MODES[mode], hours=35, seed=seed, record_from=5)
+
+
+def test_every_mode_settles_where_the_reference_does_and_does_not_trip_in_30_hours(course, mode):
     assert course.trip is None
     assert course.signal.shape == (600, 34)
     np.testing.assert_allclose(course.signal[:, :22].mean(0), REFERENCE[str(mode)], rtol=0.01)
 
 
-@pytest.mark.parametrize("mode", range(1, 7))
-def test_the_controller_holds_what_it_is_asked_for(plant, settled, mode):
+def test_the_controller_holds_what_it_is_asked_for(course, mode):
     setpoints = MODES[mode]
-    course = plant.run(settled[mode], setpoints, hours=30, seed=noise_seed(2, mode, 0, 0))
     mean = dict(zip([v.tag for v in VARIABLES], course.signal.mean(0), strict=True))
     assert mean["XMEAS17"] == pytest.approx(setpoints.production, rel=0.005)
     assert mean["XMEAS7"] == pytest.approx(setpoints.reactor_pressure, rel=0.002)

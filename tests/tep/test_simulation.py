@@ -32,6 +32,17 @@ def interpreted(monkeypatch):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
 
 
+@pytest.fixture
+def in_process(monkeypatch):
+    """Simulate in this process: another one takes a second to start."""
+
+    def work_here(work, tasks, *, start, arguments, **_):
+        start(*arguments)
+        yield from map(work, tasks)
+
+    monkeypatch.setattr("baryflow.tep.plant.simulation.in_parallel", work_here)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, settled):
     folder = tmp_path_factory.mktemp("simulated")
@@ -68,7 +79,7 @@ def test_the_same_bits_whatever_the_number_of_processes(folder, tmp_path, settle
         assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
 
 
-@pytest.mark.usefixtures("interpreted")
+@pytest.mark.usefixtures("in_process")
 def test_a_simulation_is_continued_and_extended_without_touching_what_is_there(
     folder, tmp_path, settled
 ):
@@ -107,7 +118,7 @@ def test_a_folder_with_another_simulation_is_refused(folder):
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, folder):
+def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, folder, request):
     _put_settled(tmp_path, settled)
     program = (
         "from baryflow.tep import Plan, simulate\n"
@@ -127,6 +138,7 @@ def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, fo
     for path in there:
         container.read(path)
     assert not read_manifest(tmp_path)["complete"]
+    request.getfixturevalue("in_process")
     done = simulate(tmp_path, SMALL, jobs=1)
     assert done.done == done.total
     for path in sorted(folder.glob("mode*/*.bary")):
@@ -266,6 +278,7 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_command_says_what_it_did(tmp_path, settled):
     def run(*arguments):
         return CliRunner().invoke(main, [str(argument) for argument in arguments])

@@ -569,6 +569,7 @@ def fork(n: int, make: Callable[[int], Worker]) -> list[ProcessChannel]:
     """
     pairs = [socket.socketpair() for _ in range(n)]
     # Objects that are not collected are not written to, so their memory stays shared.
+    frozen_before = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     channels = []
@@ -590,7 +591,8 @@ def fork(n: int, make: Callable[[int], Worker]) -> list[ProcessChannel]:
         channels.append(ProcessChannel(ours, pid))
     for _, theirs in pairs:
         theirs.close()
-    gc.unfreeze()
+    if not frozen_before:  # what the caller has frozen stays frozen
+        gc.unfreeze()
     return channels
 
 
