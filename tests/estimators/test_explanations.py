@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 
 from baryflow import OnlineDaDiL
+from baryflow.datasets import make_domains
 from baryflow.estimators import _explanations as explanations
 from baryflow.estimators._explanations import (
     FIXED_POINT,
@@ -22,6 +23,7 @@ from baryflow.estimators._explanations import (
     propose,
     weigh,
 )
+from baryflow.estimators._state import summarise
 from baryflow.estimators._watching import known_target, measure, place
 from baryflow.exceptions import InvalidInputError
 from tests.estimators.streams import Fleet, fit, stream, total_variation, validated, with_adapt
@@ -549,6 +551,21 @@ def test_rows_of_several_classes_speak_for_the_true_proportions():
     wrong = [case.candidate(0.8 * np.eye(4)[c] + 0.05) for c in (1, 2, 3)]
     found = case.evidence(case.candidate(case.truth), *wrong)["rows"]
     assert (found[0] > found[1:] + 0.1).all()
+
+
+def test_components_say_of_explanations_what_their_rows_say():
+    p = make_domains(n_classes=6, n_per_class=100, noise=2.2, random_state=3)  # classes overlap
+    model = OnlineDaDiL(classifier="linear", random_state=0, validate=False).fit(p.X, p.y, p.domain)
+    known, seen = stream(model, p.X_target).knowledge_, summarise(model.state_)
+    assert len(seen.masses) < 20
+    rows, prior = TargetSummary.of_rows(p.X_target), np.full(6, 1 / 6)
+    votes = np.exp(log_softmax(known.plain.raw_logs(p.X_target)[0], axis=1))
+    domain_model = known.model.domain_model
+    found = propose(domain_model, rows, prior, votes, known.plain.shares)
+    by_rows, by_components = (
+        measure_evidence(domain_model, one, found, prior)[:, 0] for one in (rows, seen)
+    )
+    np.testing.assert_allclose(by_components - by_components[0], by_rows - by_rows[0], atol=0.6)
 
 
 def test_calibrations_unlike_those_of_the_sources_are_implausible():

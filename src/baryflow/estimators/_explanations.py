@@ -37,6 +37,8 @@ _ROUNDS, _STEP = 12, 0.6
 _DOMINATING = 0.8
 #: Proportions this near to each other, in total variation, are the same explanation.
 _SAME = 0.05
+#: Rows that stand for those of a component in measuring how likely they are, an even number.
+_AROUND = 16
 #: No class is taken to be rarer than this.
 RAREST = 1e-3
 #: Numbers that all starts may take at a time: with many classes and columns there are fewer starts.
@@ -355,13 +357,19 @@ def weigh(candidates: Sequence[Candidate], evidence: Floats) -> Floats:
 
 
 def _log_likelihood(model: DomainModel, seen: TargetSummary, candidate: Candidate) -> float:
-    """Return the log-likelihood of a row, comparable between calibrations."""
+    """Return the log-likelihood of a row, comparable between calibrations.
+
+    Each component stands for rows around its mean, a standard deviation away in every direction: the
+    mean itself is likelier than its rows are, the more so the nearer classes lie to each other.
+    """
     _, q, centre, scale = candidate
     weights = seen.masses / seen.masses.sum()
     V = model.see(seen.means, centre, scale)
     within = seen.variances_in(model.basis / scale[:, None])
-    squared = model.squared_distances(V) + within.sum(axis=1, keepdims=True)
-    densities = logsumexp(np.log(np.maximum(q, RAREST)) - 0.5 * squared, axis=1)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_AROUND // 2, 1, V.shape[1]))
+    rows = V + np.sqrt(within) * np.concatenate([signs, -signs])
+    joint = np.log(np.maximum(q, RAREST)) - 0.5 * model.squared_distances(rows)
+    densities = logsumexp(joint, axis=-1).mean(axis=0)
     p = V.shape[1]
     away = V - weights @ V
     covariance = (weights[:, None] * away).T @ away
