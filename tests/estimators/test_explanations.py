@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
+from baryflow.estimators import _adapt
 from baryflow.estimators import _explanations as explanations
 from baryflow.estimators._explanations import (
+    EXPECTED,
     FIXED_POINT,
     NOT_ADAPTING,
     Baseline,
@@ -642,6 +645,136 @@ def test_what_is_behind_loses_weight_but_never_all_of_it(evidence, step):
     after = np.exp(weigh(found, table))
     assert after[best] > before[best]
     assert (after > 0.0).all()
+
+
+def test_the_place_of_a_baseline_follows_a_student_t():
+    rows, _ = FLEET.target(30, 0, 0, 0, seed=1)
+    case = Case(FLEET, (200, 0, 0, 0), (Baseline.of(0, rows),))
+    candidates = [case.candidate(one) for one in np.eye(4)]
+    found, model = case.evidence(*candidates)["baseline"], case.model
+    spread = np.sqrt(model.between + (1.0 - model.between) / len(rows))
+    expected = [
+        stats.t.logpdf(
+            model.see(rows.mean(axis=0)[None], one.centre, one.scale)[0] - model.places[0],
+            model.class_freedom,
+            scale=spread,
+        ).sum()
+        for one in candidates
+    ]
+    np.testing.assert_allclose(found - found[0], np.array(expected) - expected[0])
+
+
+def test_degrees_of_freedom_are_those_of_sources_and_of_their_classes():
+    model = Case(FLEET, (50, 50, 50, 50)).model  # 4 sources, 4 classes
+    assert model.freedom == 3.0
+    assert model.class_freedom == 12.0
+
+
+@pytest.mark.parametrize("fleet", [FLEET, ALIKE])
+def test_calibrations_follow_a_student_t_in_every_direction(fleet):
+    case = Case(fleet, (50, 50, 50, 50))
+    model, (centre, scale) = case.model, case.model.moments.usual
+    p, size = model.basis.shape[1], 1 / np.sqrt(model.gain_variance)
+    gains = np.array([1.0, 1.5, 3.0])
+    found = case.evidence(*[Candidate(FIXED_POINT, case.prior, centre, g * scale) for g in gains])
+    expected = p * stats.t.logpdf(size * np.log(gains), model.freedom)
+    np.testing.assert_allclose(found["calibration"], expected - expected[0], atol=1e-9)
+    steps = np.array([0.0, 0.5, 2.0])[:, None] * scale
+    found = case.evidence(*[Candidate(FIXED_POINT, case.prior, centre + s, scale) for s in steps])
+    away = (steps / scale) @ model.basis
+    expected = stats.t.logpdf(away, model.freedom, scale=np.sqrt(model.offset_variance)).sum(axis=1)
+    np.testing.assert_allclose(found["calibration"], expected - expected[0], atol=1e-9)
+
+
+def test_components_speak_like_their_rows():
+    case = Case(FLEET, (160, 20, 10, 10))
+    right = case.candidate(case.truth)
+    candidates = [right, right._replace(name=EXPECTED, scale=1.5 * right.scale)]
+    whole = case.evidence(*candidates)["rows"]
+    V = case.model.see(case.X, right.centre, right.scale)
+    order = np.lexsort((V[:, 0], case.y))  # pairs of one class, apart in all directions but one
+    pairs = case.X[order].reshape(-1, 2, case.X.shape[1])
+    case.seen = replace(
+        case.seen,
+        masses=np.full(len(pairs), 2.0),
+        means=pairs.mean(axis=1),
+        variances_in=lambda metric: (pairs @ metric).var(axis=1),
+    )
+    np.testing.assert_allclose(case.evidence(*candidates)["rows"], whole, rtol=0.05)
+
+
+@pytest.mark.parametrize("still", [[], [2], [2, 5]])
+def test_classes_are_seen_where_they_lie_whichever_columns_vary(still):
+    case = Case(FLEET, (50, 50, 50, 50))
+    X = case.X.copy()
+    X[:, still] = X[0, still]
+    model = case.model.leave_out_still(TargetSummary.of_rows(X))
+    centre, scale = model.moments.usual
+    places = model.see(centre + scale * model.means, centre, scale)
+    np.testing.assert_allclose(places, model.places, atol=1e-9)
+    moved = X.copy()
+    moved[:, still] += 10.0 * scale[still]
+    np.testing.assert_array_equal(model.see(moved, centre, scale), model.see(X, centre, scale))
+
+
+def test_each_class_counts_as_often_as_it_is_expected():
+    case = Case(FLEET, (160, 13, 13, 14))
+    first = case.candidate(case.prior)
+    right, wrong = case.candidate(case.truth), case.candidate([0.05, 0.05, 0.85, 0.05])
+    gaps, counts = [], []
+    for prior in (case.prior, np.array([0.97, 0.01, 0.01, 0.01])):
+        table = measure_evidence(case.model, case.seen, [first, right, wrong], prior)
+        gaps.append(table[1, 0] - table[2, 0])
+        counts.append((1.0 / (1.0 / (case.seen.mass * prior) + case.model.effect)).sum())
+    assert gaps[1] / gaps[0] == pytest.approx(counts[1] / counts[0])
+    assert counts[1] < 0.8 * counts[0]
+
+
+def test_estimated_proportions_lose_one_for_each_class_but_one():
+    case = Case(FLEET, (50, 50, 50, 50))
+    same = case.candidate(case.prior)[1:]
+    rows = case.evidence(*[Candidate(n, *same) for n in (EXPECTED, FIXED_POINT, NOT_ADAPTING)])["rows"]
+    np.testing.assert_allclose(rows[0] - rows, [0.0, 3.0, 3.0])
+
+
+def test_not_adapting_has_the_proportions_of_the_votes():
+    case = Case(ALIKE, (160, 13, 13, 14))
+    voted = estimate_proportions(case.votes, case.seen.masses, case.knowledge.plain.shares, case.prior)
+    np.testing.assert_allclose(case.found[-1].proportions, voted)
+
+
+def test_a_column_that_a_target_lacks_labels_none_of_its_components(monkeypatch):
+    case, found = Case(FLEET, (50, 50, 50, 50)), []
+    monkeypatch.setattr(_adapt, "fit_dictionary", lambda *known: found.append(known[-1]))
+    lost = np.argmax(np.abs(case.model.basis).sum(axis=1))
+    for value in FLEET.X[[0, 1], lost]:
+        case.X[:, lost] = value
+        seen = TargetSummary.of_rows(case.X)
+        explanation = _adapt.explain_as(case.knowledge, seen, case.prior)
+        model = case.model.leave_out_still(seen)
+        V = model.see(case.X, explanation.centre, explanation.scale)
+        np.testing.assert_allclose(found[-1], np.exp(model.log_posteriors(V, case.prior)))
+    np.testing.assert_allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize("left", [0.0, 1e-7, 1e-5, 5e-4])
+def test_how_still_a_column_is_says_nothing_of_the_calibration(left):
+    case, gone = Case(ALIKE, (50, 50, 50, 50)), [2, 5]
+    still = ALIKE.X[:, gone].mean(axis=0)
+    case.X[:, gone] = still + left * (case.X[:, gone] - case.X[:, gone].mean(axis=0))
+    case.seen = TargetSummary.of_rows(case.X)
+    case.model = case.model.leave_out_still(case.seen)
+    assert case.evidence(case.candidate(case.prior))["calibration"][0] > -1.0
+
+
+@pytest.mark.parametrize("lost", [[], [2]])
+def test_a_column_that_a_baseline_lacks_says_nothing(lost):
+    X, _ = FLEET.target(200, 0, 0, 0)
+    step = np.zeros(X.shape[1])
+    step[2] = 3.0 * FLEET.X[:, 2].std()
+    rows = FLEET.target(30, 0, 0, 0, seed=1)[0] + step
+    rows[:, lost] = np.nan
+    assert stream(fitted().set_baseline(rows, 0), X + step).score(X + step, np.zeros(200)) > 0.9
 
 
 # -- values --------------------------------------------------------------------------------------------

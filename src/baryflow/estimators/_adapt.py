@@ -135,7 +135,7 @@ def explain(
     choose the candidates. Their likelihood is not in the weights: it follows once the experts are asked.
     """
     model, committee = sources.model, sources.committee
-    domain_model, prior = model.domain_model.where_varies(seen), model.expected_prior
+    domain_model, prior = model.domain_model.leave_out_still(seen), model.expected_prior
     votes = combine(unadapted_logits(sources, seen.means, raw_logs))
     trained = prior if sources.user_prior else sources.plain.shares
     candidates = propose(domain_model, seen, prior, votes, trained, baselines)
@@ -172,7 +172,7 @@ def _choose(candidates: Sequence[Candidate], logs: Floats) -> Integers:
 
 
 def _fit(sources: SourceKnowledge, seen: TargetSummary, candidate: Candidate) -> FittedDictionary:
-    model = sources.model.domain_model.where_varies(seen)
+    model = sources.model.domain_model.leave_out_still(seen)
     V = model.see(seen.means, candidate.centre, candidate.scale)
     posteriors = np.exp(model.log_posteriors(V, candidate.proportions))
     return fit_dictionary(sources.model, seen, candidate, posteriors)

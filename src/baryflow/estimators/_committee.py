@@ -33,7 +33,7 @@ WAYS = (True, STANDARDISE, False)
 
 @dataclass(frozen=True, eq=False)
 class Committee:
-    """Who predicts, with which weight, and how explanations of a target are weighed.
+    """Who predicts, and with which weight.
 
     Attributes
     ----------

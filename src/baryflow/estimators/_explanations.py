@@ -22,7 +22,7 @@ from baryflow.core.discriminant import Discriminants
 from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._source_table import ClassMoments, SourceTable
-from baryflow.validation import Floats, Integers
+from baryflow.validation import Booleans, Floats, Integers
 
 EXPECTED, VOTES, FIXED_POINT, BASELINE, NOT_ADAPTING = (
     "expected", "votes", "fixed point", "baseline", "not adapting",
@@ -43,8 +43,9 @@ _AROUND = 16
 RAREST = 1e-3
 #: Numbers that all starts may take at a time: with many classes and columns there are fewer starts.
 _BUDGET = 2**22
-#: Added to the variance of a target in the view, in units of the spread of a class; and of a column that
-#: varies at all, in those of its usual spread.
+#: Variance below which a column does not vary, in units of the usual one.
+_STILL = 1e-6
+#: Added to the variance of a target in the view, in units of the spread of a class.
 _LEAST_VARIANCE = 1e-6
 
 
@@ -101,12 +102,12 @@ class DomainModel:
             moments,
         )
 
-    def where_varies(self, seen: TargetSummary) -> DomainModel:
+    def leave_out_still(self, seen: TargetSummary) -> DomainModel:
         """Return the model without the columns that do not vary in a target, or that it lacks."""
-        varies = seen.variance > _LEAST_VARIANCE * np.square(self.moments.usual[1])
-        if varies.all() or not varies.any():
+        moving = varies(seen.variance, self.moments.usual[1])
+        if moving.all():
             return self
-        basis = np.where(varies[:, None], self.basis, 0.0)
+        basis = np.where(moving[:, None], self.basis, 0.0)
         return replace(self, basis=basis, places=self.means @ basis)
 
     def see(self, X: Floats, centre: Floats, scale: Floats) -> Floats:
@@ -217,6 +218,12 @@ class Explanation:
     scale: Floats
     reconstruction: Mixture | None = None
     labelled: Mixture | None = None
+
+
+def varies(variance: Floats, usual_scale: Floats) -> Booleans:
+    """Return which columns vary, compared with how they usually do; all if none does."""
+    found = variance > _STILL * np.square(usual_scale)
+    return found if found.any() else np.ones_like(found)
 
 
 def propose(
@@ -337,7 +344,8 @@ def measure_evidence(
     independent = (1.0 / (1.0 / np.maximum(seen.mass * prior, 1e-9) + model.effect)).sum()
     rows = independent * np.array([_log_likelihood(model, seen, one) for one in candidates])
     # Estimated proportions fit better by chance alone: by one for each that is free (Akaike).
-    rows[1:] -= len(prior) - 1
+    estimated = np.array([one.name != EXPECTED for one in candidates])
+    rows = rows - (len(prior) - 1) * estimated
     calibrations = [_plausibility(model, one.centre, one.scale) for one in candidates]
     known = [sum((_place_baseline(model, b, one) for b in baselines), 0.0) for one in candidates]
     return np.column_stack([rows, calibrations, known])
@@ -346,9 +354,8 @@ def measure_evidence(
 def weigh(candidates: Sequence[Candidate], evidence: Floats) -> Floats:
     """Return the logarithms of the weights of explanations.
 
-    So simple a model is not as sure as its evidence says: what is `t` behind the best explanation in
-    log-probability counts 1 / (1 + t), not exp(-t). Explanations other than the expected one and not
-    adapting share one prior.
+    What is `t` behind the best explanation in log-probability counts 1 / (1 + t), not exp(-t): the model
+    is simpler than domains are. All but the expected explanation and not adapting share one prior.
     """
     total = evidence.sum(axis=1)
     proposed = np.array([one.name not in (EXPECTED, NOT_ADAPTING) for one in candidates])
@@ -381,7 +388,8 @@ def _plausibility(model: DomainModel, centre: Floats, scale: Floats) -> float:
     """Return how plausible a calibration is among the sources': the log-density of a Student t."""
     usual_centre, usual_scale = model.moments.usual
     offset = ((centre - usual_centre) / usual_scale) @ model.basis
-    gain = float(np.square(np.log(scale / usual_scale)).mean())
+    seen = model.basis.any(axis=1)  # how still a column is that hardly varies says nothing
+    gain = float(np.where(seen, np.square(np.log(scale / usual_scale)), 0.0).mean())
     freedom = model.freedom
     found = np.log1p(np.square(offset) / (freedom * model.offset_variance)).sum()
     found += len(offset) * np.log1p(gain / (freedom * model.gain_variance))
@@ -390,8 +398,11 @@ def _plausibility(model: DomainModel, centre: Floats, scale: Floats) -> float:
 
 def _place_baseline(model: DomainModel, baseline: Baseline, candidate: Candidate) -> float:
     """Return how plausible the place of the baseline is, which other domains show of its class."""
-    at = model.see(baseline.mean[None], candidate.centre, candidate.scale)[0]
+    # A column that does not vary in the baseline, or that it lacks, says nothing.
+    known = varies(baseline.variance, model.moments.usual[1])
+    away = (baseline.mean - candidate.centre) / candidate.scale - model.means[baseline.code]
+    at = np.where(known, away, 0.0) @ model.basis
     variance = model.between + (1.0 - model.between) / baseline.n_rows
     freedom = model.class_freedom
-    found = np.log1p(np.square(at - model.places[baseline.code]) / (freedom * variance)).sum()
+    found = np.log1p(np.square(at) / (freedom * variance)).sum()
     return float(-0.5 * (freedom + 1.0) * found)

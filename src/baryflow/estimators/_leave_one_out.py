@@ -34,9 +34,7 @@ from baryflow.estimators._committee import (
     mix_explanations,
 )
 from baryflow.estimators._experts import expert_logs, list_experts, unadapted_logits
-from baryflow.estimators._explanations import (
-    normalise_proportions,
-)
+from baryflow.estimators._explanations import normalise_proportions
 from baryflow.estimators._follow import absorb
 from baryflow.estimators._novelty import Novelty
 from baryflow.estimators._orders import SHIFTS, number_within, shift_labels, stream_order

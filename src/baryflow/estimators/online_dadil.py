@@ -48,7 +48,7 @@ class OnlineDaDiL(Adapter):
     each, the dictionary is fitted to the mixture, starting from the source-only dictionary, so that the
     result depends on the rows seen and hardly on their order. A committee of experts predicts: plain
     classifiers, the reconstruction of the target from the atoms, and its own components labelled through
-    the transport plan. All weights are learned by leave-one-source-out.
+    the transport plan. Their weights are learned by leave-one-source-out.
 
     Parameters
     ----------
