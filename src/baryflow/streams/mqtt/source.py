@@ -234,7 +234,7 @@ class MqttSource(Listener, Source):
         self._received = self._on_disk = 0  # messages so far, and those on disk
         self._resumed = self._closed = False
         self._lost: _Disconnected | None = None
-        self._was_connected = False
+        self._was_connected = self._subscribed = False
         self._has_qos0 = False  # whether a message with QoS 0 has arrived
         self._error: UnreachableError | None = None
         self._connection = Connection(endpoint, config, self)
@@ -254,8 +254,8 @@ class MqttSource(Listener, Source):
 
     @property
     def reached(self) -> bool:
-        """Whether the broker has answered at least once."""
-        return self._was_connected
+        """Whether the broker has granted the subscription once: it misses no later message."""
+        return self._subscribed
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return the next rows; the stream never ends."""
@@ -434,6 +434,7 @@ class MqttSource(Listener, Source):
             return
         if code < self._qos:
             self._put(f"{self._endpoint}: the broker granted less than QoS 1: messages may be lost")
+        self._subscribed = True
         self._connection.answered()
 
     def _on_message(self, _: Any, __: Any, message: Any) -> None:
