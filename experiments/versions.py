@@ -50,7 +50,7 @@ COMMANDS = {
     "experiments/drift/results/fresh.csv": "python -m experiments.drift --sets made pumps fans "
     "--first-seed 10",
     "experiments/kills/results/damage.csv": "python -m experiments.kills.damage",
-    "experiments/kills/results/kills.csv": "python -m experiments.kills --kills 30",
+    "experiments/kills/results/kills.csv": "python -m experiments.kills --kills 100",
     "experiments/million/results": "python -m experiments.million",
     "experiments/paper/results": "python -m experiments.paper {stem}",
     "experiments/paper/results/plant.csv": "python -m experiments.paper modes",
