@@ -13,11 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.streams import interleaved
 from tests.streams import kafka_trials as trials
 
 RESULTS = Path(__file__).parent / "results" / "kafka.json"
 PARTS = {
     "kills": lambda folder: trials.kill_runs(folder, 20),
+    "kills_with_labels": lambda folder: interleaved.kill_over("kafka", folder, 20),
     "stall": lambda folder: trials.disturb(folder, "stall", 60),
     "down": lambda folder: trials.disturb(folder, "down", 60),
     "fuzz": lambda folder: trials.fuzz(folder, 5000),

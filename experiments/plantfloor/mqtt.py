@@ -20,6 +20,7 @@ from pathlib import Path
 
 from baryflow.streams import open_source
 from baryflow.streams.urls import Credentials
+from tests.streams import interleaved
 from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher, Sending, login
 from tests.streams.proxy import Proxy
 from tests.streams.run_process import (
@@ -88,7 +89,8 @@ def kills(folder, rows, named=False):
             last.wait_for(sending.sent)
             wait_until_still(last, folder, 15.0)
             last.end()
-    return {"kills_of_the_run": 20} | count(folder, sending.sent)
+    published = {"connections_of_the_publisher": sending.connections}  # after a second it sends again
+    return {"kills_of_the_run": 20} | published | count(folder, sending.sent)
 
 
 def kills_with_backlog(folder, rows):
@@ -108,6 +110,12 @@ def kills_with_backlog(folder, rows):
             wait_until_still(last, folder, 15.0)
             last.end()
     return {"kills_of_the_run": 20} | count(folder, sent)
+
+
+def kills_with_labels(folder, rows):
+    """Kill the run 20 times with labels, alarms and commands between its rows."""
+    del rows
+    return interleaved.kill_over("mqtt", folder, 20)
 
 
 def restart(folder, rows, how, times):
@@ -241,10 +249,10 @@ def rates(folder, rows):
     return found
 
 
-PARTS = {
-    one.__name__: one
-    for one in (kills, kills_with_backlog, broker_ended, broker_killed, cut, fuzz, losses, rates)
-}
+_PARTS = (
+    kills, kills_with_backlog, kills_with_labels, broker_ended, broker_killed, cut, fuzz, losses, rates,
+)  # fmt: skip
+PARTS = {one.__name__: one for one in _PARTS}
 
 
 def main(arguments=None):

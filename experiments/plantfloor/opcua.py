@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from baryflow.streams import open_source
-from tests.streams import test_opcua, test_opcua_kills
+from tests.streams import interleaved, test_opcua, test_opcua_kills
 from tests.streams.opcua_plant import Plant
 from tests.streams.proxy import Proxy
 from tests.streams.run_process import COLUMNS, read_records, save_model
@@ -63,15 +63,15 @@ def kills_without_history(folder):
     """Instants that have no row must be told: as many as are missing."""
     plant = make_plant(COLUMNS, history=False)
     rows = save_model(folder / "model.bary")
-    out, count, n_kills = folder / "killed", 800, 0
-    writer = test_opcua_kills.RowWriter(plant, rows, count, 4)
+    out, n_kills = folder / "killed", 20
+    writer = test_opcua_kills.RowWriter(plant, rows, 1_000_000, 4)
     try:
         with writer:
-            while writer.written < count - 150 and n_kills < 20:
+            for _ in range(n_kills):
                 with test_opcua_kills.run(out, plant.url + NODE) as one:
                     one.wait_until_working()
                     time.sleep(0.3)
-                n_kills += 1
+            writer.count = writer.written + 150
             last = test_opcua_kills.run(out, plant.url + NODE)
             last.wait_until_working()
         time.sleep(5)
@@ -79,7 +79,7 @@ def kills_without_history(folder):
     finally:
         plant.close()
     times = [record["time"] for record in read_records(out, "predictions")]
-    expected = test_opcua_kills.expected_times(plant, count)
+    expected = test_opcua_kills.expected_times(plant, writer.count)
     expected = expected[expected.index(times[0]) : expected.index(times[-1]) + 1]
     events = [record["message"] for record in read_records(out, "events")]
     gaps = [re.search(r"(\d+) instants? from .* missing", words) for words in events]
@@ -90,6 +90,11 @@ def kills_without_history(folder):
         "missing": len(set(expected) - set(times)),
         "told_as_missing": told,
     }
+
+
+def kills_with_labels(folder):
+    """The same with labels, alarms and commands between the rows."""
+    return interleaved.kill_over("opcua", folder, 20)
 
 
 def disturbed(count, rate, disturb, url=None, plant=None):
@@ -226,6 +231,7 @@ def nonsense(_, count=5000):
 PARTS = {
     "kills_with_history": kills_with_history,
     "kills_without_history": kills_without_history,
+    "kills_with_labels": kills_with_labels,
     "restart": restart,
     "cut": cut,
     "changes": changes,

@@ -54,17 +54,12 @@ class Cluster:
 
     def send(self, topic, values, partition=None):
         """Send (key, value) pairs past the front, and wait until they have arrived."""
-        from confluent_kafka import Producer
-
-        if self._producer is None:
-            hosts = ",".join(f"127.0.0.1:{port}" for port in self.inner)
-            self._producer = Producer({"bootstrap.servers": hosts, "log_level": 0})
-        failed = []
+        producer, failed = self._connect(), []
         for key, value in values:
             where = {} if partition is None else {"partition": partition}
             while True:
                 try:
-                    self._producer.produce(
+                    producer.produce(
                         topic,
                         value,
                         key,
@@ -73,9 +68,21 @@ class Cluster:
                     )
                     break
                 except BufferError:
-                    self._producer.poll(0.1)
-        assert self._producer.flush(30) == 0
+                    producer.poll(0.1)
+        assert producer.flush(30) == 0
         assert failed == []
+
+    def create(self, topic):
+        """Create a topic: the mock does so when asked about one."""
+        self._connect().list_topics(topic, timeout=PATIENCE)
+
+    def _connect(self):
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            hosts = ",".join(f"127.0.0.1:{port}" for port in self.inner)
+            self._producer = Producer({"bootstrap.servers": hosts, "log_level": 0})
+        return self._producer
 
     def received(self, topic):
         """Return all messages of a topic."""

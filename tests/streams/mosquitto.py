@@ -1,5 +1,6 @@
 """A real mosquitto on a free port, with the configuration of the docs."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -116,17 +117,22 @@ class Broker:
 
 
 class Publisher:
-    """Publishes with QoS 1, and continues when the broker is back; a context manager."""
+    """Publishes with QoS 1, and continues when the broker is back; a context manager.
+
+    After a lost connection it publishes again what was not confirmed: `connections` counts them.
+    """
 
     def __init__(self, port, client="publisher"):
         import paho.mqtt.client as mqtt
 
         self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client, protocol=mqtt.MQTTv5)
         self.client.username_pw_set(USER, PASSWORD)
-        self.sent = self.confirmed = 0
+        self.sent = self.confirmed = self.connections = 0
         self.client.on_publish = self._confirm
+        self.client.on_connect = self._connected
         self.client.reconnect_delay_set(1, 1)
-        self.client.connect("127.0.0.1", port, clean_start=False, keepalive=5)
+        # A busy broker must not seem to be away.
+        self.client.connect("127.0.0.1", port, clean_start=False, keepalive=600)
 
     def __enter__(self):
         self.client.loop_start()
@@ -165,6 +171,9 @@ class Publisher:
     def _confirm(self, *_):
         self.confirmed += 1
 
+    def _connected(self, *_):
+        self.connections += 1
+
 
 class Sending:
     """Sends rows in a thread at a rate per second; a context manager that ends when all are sent."""
@@ -172,6 +181,7 @@ class Sending:
     def __init__(self, port, topic, rows, numbers, rate, named=True):
         self.port, self.topic, self.rows, self.numbers = port, topic, rows, numbers
         self.rate, self.named, self.sent, self.stopped = rate, named, 0, False
+        self.connections = 0
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
@@ -184,6 +194,7 @@ class Sending:
                 if self.stopped:
                     break
             publisher.wait()
+            self.connections = publisher.connections
 
     def __enter__(self):
         self.thread.start()
@@ -192,3 +203,26 @@ class Sending:
     def __exit__(self, error, *_):
         self.stopped |= error is not None
         self.thread.join()
+
+
+@contextlib.contextmanager
+def panel(broker):
+    """A client of another project; yields what it hears of alarms, also of those while it was away."""
+    import paho.mqtt.client as mqtt
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "panel", protocol=mqtt.MQTTv5)
+    client.username_pw_set(USER, PASSWORD)
+    messages, ready = [], []
+    client.on_message = lambda *more: messages.append(json.loads(more[2].payload))
+    client.on_subscribe = lambda *_: ready.append(True)
+    kept = Properties(PacketTypes.CONNECT)
+    kept.SessionExpiryInterval = 3600
+    client.connect("127.0.0.1", broker.port, clean_start=False, properties=kept)
+    client.loop_start()
+    client.subscribe("plant/alarms", qos=1)
+    wait_until(lambda: ready)
+    yield messages
+    client.disconnect()
+    client.loop_stop()

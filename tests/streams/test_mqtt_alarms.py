@@ -14,36 +14,13 @@ import pytest
 from baryflow import load
 from baryflow.client import Client
 from tests.streams.files import require
-from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, find_mosquitto, login
+from tests.streams.mosquitto import Broker, Publisher, find_mosquitto, login, panel
 from tests.streams.run_process import COLUMNS, make_record, save_model
 from tests.waiting import ask_to_end, wait_until
 
 require("paho.mqtt.client")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"} | login("INPUT", "OUTPUT", "LABELS", "ALARMS")
 CONFIG = "[alarms]\nnormal = ['0']\non-delay = 2\noff-delay = 2\nprobability = 0.5\n"
-
-
-@contextlib.contextmanager
-def panel(broker):
-    """A client of another project; yields what it hears of alarms, also of those while it was away."""
-    import paho.mqtt.client as mqtt
-    from paho.mqtt.packettypes import PacketTypes
-    from paho.mqtt.properties import Properties
-
-    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "panel", protocol=mqtt.MQTTv5)
-    client.username_pw_set(USER, PASSWORD)
-    messages, ready = [], []
-    client.on_message = lambda *more: messages.append(json.loads(more[2].payload))
-    client.on_subscribe = lambda *_: ready.append(True)
-    kept = Properties(PacketTypes.CONNECT)
-    kept.SessionExpiryInterval = 3600
-    client.connect("127.0.0.1", broker.port, clean_start=False, properties=kept)
-    client.loop_start()
-    client.subscribe("plant/alarms", qos=1)
-    wait_until(lambda: ready)
-    yield messages
-    client.disconnect()
-    client.loop_stop()
 
 
 @pytest.fixture

@@ -61,15 +61,17 @@ class RowWriter:
         self.written = number
 
     def _run(self):
-        for number in range(1, self.count + 1):
+        while self.written < self.count:
             time.sleep(1 / self.rate)
-            self.write(number)
+            self.write(self.written + 1)
 
     def __enter__(self):
         self.thread.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
+        if error is not None:
+            self.count = 0
         self.thread.join()
 
 
