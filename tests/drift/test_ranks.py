@@ -94,14 +94,44 @@ def test_example_rows_must_be_a_table():
         Ranks(np.zeros(5), n_groups=2)
 
 
-def test_rows_counted_later_are_not_among_those_that_they_are_ranked_with():
+def test_rows_of_a_block_are_not_among_those_that_they_are_ranked_with():
     rng = np.random.default_rng(0)
     known, low = rng.normal(size=(200, 1)), np.full((20, 1), -9.0)
     groups = np.zeros(200, dtype=int)
-    at_once, later = (Ranks(known, 1) for _ in range(2))
-    for ranks in (at_once, later):
+    single, blocks = (Ranks(known, 1) for _ in range(2))
+    for ranks in (single, blocks):
         ranks.rank(known, groups)
-    assert at_once.rank(low, groups[:20]).max() > 0.02
-    assert later.rank(low, groups[:20], count=False).max() < 1.0 / 200
-    later.count(low, groups[:20])
-    np.testing.assert_array_equal(later.state().counts, at_once.state().counts)
+    assert single.rank(low, groups[:20]).max() > 0.02
+    assert blocks.rank(low, groups[:20], block=20).max() < 1.0 / 200
+    np.testing.assert_array_equal(blocks.state().counts, single.state().counts)
+
+
+@pytest.mark.parametrize("block", [1, 3, 40])
+def test_ranks_are_those_of_the_definition(block):
+    scores, groups = grouped(4, n=150)
+    ranks = Ranks(scores[:32], 4)
+    cells = [np.floor(10.0 * np.arcsinh((x - np.median(x[:32])) / spread(x[:32]))) for x in scores.T]
+    chance = np.random.Generator(np.random.PCG64(0)).random(scores.shape)
+    expected = np.empty(scores.shape)
+    for i in range(150):
+        before = np.flatnonzero(groups[: i - i % block] == groups[i])
+        for signal, cell in enumerate(cells):
+            lower, same = (cell[before] < cell[i]).sum(), (cell[before] == cell[i]).sum()
+            expected[i, signal] = (lower + chance[i, signal] * (same + 1)) / (len(before) + 1)
+    cuts = [0, 10, 11, 90, 150]
+    found = [ranks.rank(scores[a:b], groups[a:b], block) for a, b in pairwise(cuts)]
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-12)
+
+
+def spread(x):
+    return np.median(np.abs(x - np.median(x)))
+
+
+@pytest.mark.parametrize("cut", [90, 95])
+def test_a_block_is_resumed_bit_for_bit(cut):
+    scores, groups = grouped(3, n=200)
+    whole, half = Ranks(scores[:32], 4), Ranks(scores[:32], 4)
+    expected = whole.rank(scores, groups, 7)
+    half.rank(scores[:cut], groups[:cut], 7)
+    half = Ranks.from_state(codec.decode(RanksState, *codec.encode(half.state())))
+    np.testing.assert_array_equal(half.rank(scores[cut:], groups[cut:], 7), expected[cut:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -18,11 +17,8 @@ _PARTS = 10
 _N_BETS = 2 * len(_EXPONENTS) + 1
 #: A rank of zero would win everything at once.
 _SMALLEST = 1e-12
-
-
-def _bet(wealth: float, won: float) -> float:
-    """Return the wealth of a gambler after a bet; one who fell below the stake starts again."""
-    return (wealth if wealth >= 1.0 else 1.0) * won
+#: Logarithm of a wealth beyond every threshold: more need not be represented.
+_RICH = 700.0
 
 
 @runtime_checkable
@@ -57,8 +53,7 @@ class BettingState:
     counts: Floats
     detected: bool
     largest: float
-    won: Floats  # by all gamblers but the last with the numbers of the block that is not complete
-    parts: Floats  # how many of these numbers fell where
+    waiting: Floats  # numbers of the block that is not complete
 
 
 class BettingDetector:
@@ -116,9 +111,9 @@ class BettingDetector:
 
     def _begin(self) -> None:
         self._n_rows = 0
-        self._wealth, self._starts = [1.0] * _N_BETS, [0] * _N_BETS
+        self._wealth, self._starts = np.ones(_N_BETS), np.zeros(_N_BETS, dtype=np.intp)
         self._counts = [0.0] * _PARTS
-        self._won, self._parts = np.zeros(_N_BETS - 1), np.zeros(_PARTS)  # of the block not complete
+        self._waiting = np.zeros(0)  # numbers of the block that is not complete
         self._detected = False
 
     @property
@@ -129,12 +124,12 @@ class BettingDetector:
     @property
     def value(self) -> float:
         """The mean wealth of the gamblers."""
-        return sum(self._wealth) / _N_BETS
+        return float(self._wealth.mean())
 
     @property
     def since(self) -> int:
         """How many numbers ago the winning gambler has begun to win."""
-        return self._n_rows - self._starts[self._wealth.index(max(self._wealth))]
+        return self._n_rows - int(self._starts[self._wealth.argmax()])
 
     def update(self, x: float) -> None:
         """Take one more rank; after an alarm the test restarts.
@@ -175,75 +170,75 @@ class BettingDetector:
             raise InvalidInputError(
                 f"expected a rank between 0 and 1, got {wrong}: see baryflow.drift.Ranks"
             )
-        sides = np.maximum(np.stack([x, 1.0 - x], axis=1), _SMALLEST)
-        bets = (_EXPONENTS * sides[:, :, None] ** (_EXPONENTS - 1.0)).reshape(len(x), _N_BETS - 1)
-        parts = np.eye(_PARTS)[np.minimum((x * _PARTS).astype(np.intp), _PARTS - 1)]
         alarms, done = list[Alarm](), 0
         while done < len(x):
             if self._detected:
                 self._begin()
-            done += self._play(bets[done:], parts[done:])
+            done += self._play(x[done:])
             if self._detected:
                 alarms.append(Alarm(done - 1, self.since, self.value))
         return alarms
 
-    def _play(self, bets: Floats, parts: Floats) -> int:
+    def _play(self, x: Floats) -> int:
         """Bet on some numbers until one makes it sound; return how many that were."""
-        waiting = int(self._parts.sum())
-        # What is known of the block that is not complete comes first, in the place of its numbers.
-        bets, parts = np.vstack([self._won, bets]), np.vstack([self._parts, parts])
-        ends = np.arange(1 + max(self.block - waiting, 1), len(bets) + 1, self.block)
+        waiting = len(self._waiting)
+        x = np.concatenate([self._waiting, x])
+        ends = np.arange(max(self.block, waiting + 1), len(x) + 1, self.block)
         if not len(ends):
-            self._won, self._parts = bets.sum(axis=0), parts.sum(axis=0)
-            self._n_rows += len(bets) - 1
-            return len(bets) - 1
+            self._waiting = x
+            self._n_rows += len(x) - waiting
+            return len(x) - waiting
         starts = np.append(0, ends[:-1])
-        fallen = np.add.reduceat(parts[: ends[-1]], starts)
-        sizes = fallen.sum(axis=1)
-        won = np.add.reduceat(bets[: ends[-1]], starts) / sizes[:, None]
-        paths = [
-            list(accumulate(column, _bet, initial=wealth))
-            for column, wealth in zip(won.T.tolist(), self._wealth, strict=False)
-        ]
-        begun = self._n_rows - waiting + np.cumsum(sizes) - sizes  # numbers before each block
-        learned = self._learn(fallen, np.sum(paths, axis=0)[1:].tolist())
-        n = len(learned) - 1  # blocks until it sounded
-        for one, path in enumerate([*paths, learned]):
-            if len(poor := np.flatnonzero(np.array(path[:n]) < 1.0)):
-                self._starts[one] = int(begun[poor[-1]])
-            self._wealth[one] = path[n]
-        rest = bets[:0] if self._detected else bets[ends[-1] :]
-        self._won, self._parts = rest.sum(axis=0), parts[len(bets) - len(rest) :].sum(axis=0)
-        used = int(ends[n - 1]) - 1 + len(rest)
-        self._n_rows += used
-        return used
+        begun = self._n_rows - waiting + starts  # numbers before each block
+        logs = np.log(self._wealth[:-1])
+        paths = _follow_bets(logs, _log_bets(x[: ends[-1]], starts))
+        others = np.exp(np.minimum(paths, _RICH)).sum(axis=1).tolist()
+        parts = np.minimum((x[: ends[-1]] * _PARTS).astype(np.intp), _PARTS - 1)
+        closes = np.isin(np.arange(ends[-1]), ends - 1)  # whether a number is the last of its block
+        n = self._learn(parts.tolist(), closes.tolist(), begun.tolist(), others)
+        poor = np.vstack([logs, paths[: n - 1]]) < 0.0
+        last = n - 1 - poor[::-1].argmax(axis=0)
+        self._starts[:-1] = np.where(poor.any(axis=0), begun[last], self._starts[:-1])
+        self._wealth[:-1] = np.exp(np.minimum(paths[n - 1], _RICH))
+        used = int(ends[n - 1]) if self._detected else len(x)
+        self._waiting = x[:0] if self._detected else x[ends[-1] :]
+        self._n_rows += used - waiting
+        return used - waiting
 
-    def _learn(self, fallen: Floats, others: list[float]) -> list[float]:
-        """Return the wealth of the gambler who learns where ranks fall, before and after each block.
+    def _learn(self, parts: list[int], closes: list[bool], begun: list[int], others: list[float]) -> int:
+        """Let the gambler bet who learns where ranks fall; return the number of blocks until it sounds.
 
-        `fallen` counts the numbers of each block in each part. The wealth of the `others` together tells
-        when the detector sounds; then it ends.
+        Given are the part in which each number falls, and whether it is the last of its block; how many
+        numbers came before each block, and the wealth of all other gamblers after it.
         """
-        path = [self._wealth[-1]]
-        for row, other in zip(fallen.tolist(), others, strict=True):
-            wealth, size = path[-1], sum(row)
+        wealth, counts, start = float(self._wealth[-1]), self._counts, int(self._starts[-1])
+        total, largest, enough = sum(counts) + 0.5 * _PARTS, 0.0, self.threshold * _N_BETS
+        n, block = 0, list[int]()
+        for part, closed in zip(parts, closes, strict=True):
+            block.append(part)
+            if not closed:
+                continue
             if wealth < 1.0:  # forgets where ranks fell, which was of no use
-                wealth, self._counts = 1.0, [0.0] * _PARTS
+                wealth, counts, total, start = 1.0, [0.0] * _PARTS, 0.5 * _PARTS, begun[n]
             # Krichevsky and Trofimov's estimate of where ranks fall, from those since it began to win.
-            counts = self._counts
-            unit = _PARTS / (sum(counts) + 0.5 * _PARTS)
-            won = 0.0
-            for part, n in enumerate(row):
-                if n:
-                    won += n * (counts[part] + 0.5)
-                    counts[part] += n / size
-            path.append(wealth * (won * unit) / size)
-            value = (other + path[-1]) / _N_BETS
-            self.largest = max(self.largest, value)
-            if value >= self.threshold:
-                self._detected = True
-                break
-        return path
+            won, share = 0.0, 1.0 / len(block)
+            for one in block:
+                won += counts[one] + 0.5
+            wealth *= won * share * _PARTS / total
+            for one in block:
+                counts[one] += share
+            total += 1.0
+            value = others[n] + wealth
+            n += 1
+            block.clear()
+            if value > largest:
+                largest = value
+                if largest >= enough:
+                    self._detected = True
+                    break
+        self.largest = max(self.largest, largest / _N_BETS)
+        self._wealth[-1], self._counts, self._starts[-1] = wealth, counts, start
+        return n
 
     def state(self) -> BettingState:
         """Return the whole state, to resume bit for bit.
@@ -253,9 +248,8 @@ class BettingDetector:
         BettingState
         """
         return BettingState(
-            self.threshold, self.block, self._n_rows, np.array(self._wealth),
-            np.array(self._starts, dtype=np.intp), np.array(self._counts), self._detected, self.largest,
-            self._won, self._parts,
+            self.threshold, self.block, self._n_rows, self._wealth.copy(), self._starts.copy(),
+            np.array(self._counts), self._detected, self.largest, self._waiting,
         )  # fmt: skip
 
     @classmethod
@@ -275,14 +269,31 @@ class BettingDetector:
         InvalidInputError
             If its parts do not fit.
         """
-        arrays = (state.wealth, state.starts, state.counts, state.won, state.parts)
-        shapes = [array.shape for array in arrays]
-        if shapes != [(_N_BETS,), (_N_BETS,), (_PARTS,), (_N_BETS - 1,), (_PARTS,)]:
+        shapes = [array.shape for array in (state.wealth, state.starts, state.counts)]
+        if shapes != [(_N_BETS,), (_N_BETS,), (_PARTS,)] or state.waiting.ndim != 1:
             raise InvalidInputError(f"a detector's state has arrays of the wrong shapes: {shapes}")
         detector = cls(state.threshold, state.block)
         detector.largest, detector._n_rows, detector._detected = (
             state.largest, state.n_rows, state.detected
         )  # fmt: skip
-        detector._wealth, detector._starts = state.wealth.tolist(), state.starts.tolist()
-        detector._counts, detector._won, detector._parts = state.counts.tolist(), state.won, state.parts
+        detector._wealth, detector._starts = state.wealth.copy(), state.starts.copy()
+        detector._counts, detector._waiting = state.counts.tolist(), state.waiting
         return detector
+
+
+def _log_bets(x: Floats, starts: Integers) -> Floats:
+    """Return the logarithms of what the bets on low and high ranks bring, a row for each block."""
+    sides = np.log(np.maximum(np.stack([x, 1.0 - x], axis=1), _SMALLEST))
+    bets = (_EXPONENTS * np.exp((_EXPONENTS - 1.0) * sides[:, :, None])).reshape(len(x), _N_BETS - 1)
+    sizes = np.diff(starts, append=len(x))
+    return np.asarray(np.log(np.add.reduceat(bets, starts) / sizes[:, None]))
+
+
+def _follow_bets(before: Floats, won: Floats) -> Floats:
+    """Return the logarithms of wealths after each bet, of gamblers who start again below the stake.
+
+    They are w ← max(w, 0) + log-bet: how far the sum of all log-bets is above its lowest value before.
+    """
+    sums = np.cumsum(won, axis=0)
+    lowest = np.minimum.accumulate(np.vstack([-np.maximum(before, 0.0), sums[:-1]]), axis=0)
+    return np.asarray(sums - lowest)

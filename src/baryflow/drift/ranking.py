@@ -35,7 +35,6 @@ class WatchState:
     trial: Floats  # the first ranks, kept until it is known how far apart rows are independent
     memory: int  # rows this far apart have independent ranks, whatever their classes
     stride: int  # rows this far apart are independent
-    waiting: Floats  # scores and classes of the rows of the block that is not complete
     ranks: RanksState | None
     class_ranks: RanksState | None
 
@@ -155,7 +154,14 @@ class Watch:
             self._class_ranks = Ranks(np.zeros((1, 1)), 1, self.seed + 1)
             rows = rows[wanted:]
         self._note(groups[rows])
-        ranks = self._rank(self._ranks, self._class_ranks, scores[rows], groups[rows])
+        # Rows of a block may all be alike.
+        block, classes = max(self.stride, 1), groups[rows]
+        ranks = np.column_stack(
+            [
+                self._ranks.rank(scores[rows], classes, block),
+                self._class_ranks.rank(classes[:, None], np.zeros_like(classes), block),
+            ]
+        )
         if self._state.memory == 0:  # the trial
             before, ranks = self._state.trial, np.concatenate([self._state.trial, ranks])
             self._state = replace(self._state, trial=ranks)
@@ -169,29 +175,6 @@ class Watch:
             self._state = replace(self._state, stride=max(self.stride, memory))
             rows = np.concatenate([np.arange(-len(before), 0), rows])
         return rows, ranks
-
-    def _rank(self, ranks: Ranks, class_ranks: Ranks, scores: Floats, groups: Integers) -> Floats:
-        """Rank rows among those of earlier blocks: rows of a block may all be alike."""
-        rows, found, start = np.column_stack([scores, groups]), [np.zeros((0, len(SIGNALS)))], 0
-        while start < len(rows):
-            if self.stride == 1:  # each row is a block
-                some, waiting = rows[start:], rows[:0]
-            else:
-                wanted = max(self.stride - len(self._state.waiting), 1)
-                some = rows[start : start + wanted]
-                waiting = np.concatenate([self._state.waiting, some])
-            scores, classes = some[:, :-1], some[:, -1:]
-            groups, one = classes[:, 0].astype(np.intp), np.zeros(len(some), dtype=np.intp)
-            alone = self.stride == 1
-            ranked = ranks.rank(scores, groups, count=alone), class_ranks.rank(classes, one, count=alone)
-            found.append(np.column_stack(ranked))
-            if len(waiting) >= self.stride:
-                ranks.count(waiting[:, :-1], waiting[:, -1].astype(np.intp))
-                class_ranks.count(waiting[:, -1:], np.zeros(len(waiting), dtype=np.intp))
-                waiting = rows[:0]
-            self._state = replace(self._state, waiting=waiting)
-            start += len(some)
-        return np.concatenate(found)
 
     def check(self) -> None:
         """Look again at the order of rows that are watched, and stop watching if need be."""
@@ -280,7 +263,6 @@ def begin(warm_up: int) -> WatchState:
         trial=np.zeros((0, len(SIGNALS))),
         memory=0,
         stride=0,
-        waiting=np.zeros((0, len(SIGNALS))),
         ranks=None,
         class_ranks=None,
     )

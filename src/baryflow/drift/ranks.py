@@ -15,7 +15,7 @@ from baryflow.validation import Floats, Integers, as_count
 _CELLS_PER_UNIT, _REACH = 10, 10
 _N_CELLS = 2 * _CELLS_PER_UNIT * _REACH
 #: Rows compared with each other at once.
-_PIECE = 64
+_PIECE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class RanksState:
     medians: Floats  # of each signal
     spreads: Floats
     counts: Integers  # (n_signals, n_groups, n_cells)
+    waiting: Integers  # (n, 1 + n_signals): group and cells of the rows of the block not complete
     seed: int
     n_rows: int
 
@@ -71,6 +72,7 @@ class Ranks:
         spreads = np.median(np.abs(scores - self._medians), axis=0)
         self._spreads = np.where(spreads > 0.0, spreads, 1.0)
         self._counts = np.zeros((scores.shape[1], n_groups, _N_CELLS), dtype=np.intp)
+        self._waiting = np.zeros((0, 1 + scores.shape[1]), dtype=np.int32)
         self._start(int(seed), 0)
 
     def _start(self, seed: int, n_rows: int) -> None:
@@ -78,7 +80,7 @@ class Ranks:
         self._seed, self._n_rows = seed, n_rows
         self._rng = np.random.Generator(np.random.PCG64(seed).advance(n_rows * len(self._medians)))
 
-    def rank(self, scores: Floats, groups: Integers, *, count: bool = True) -> Floats:
+    def rank(self, scores: Floats, groups: Integers, block: int = 1) -> Floats:
         """Rank rows one after the other, and count them.
 
         Parameters
@@ -86,8 +88,9 @@ class Ranks:
         scores : array of shape (n, n_signals)
         groups : array of shape (n,)
             Number of each row's group, 0 to n_groups - 1.
-        count : bool, default=True
-            Without it rows are ranked among those counted before only, and wait for :meth:`count`.
+        block : int, default=1
+            Rows of a block, which may all be alike: each is ranked among those of earlier blocks. It may
+            be changed at any time.
 
         Returns
         -------
@@ -98,29 +101,24 @@ class Ranks:
         InvalidInputError
             If there is not one group number for each row, or a number is out of range.
         """
-        groups = self._check_groups(groups, len(scores))
-        pieces = [
-            self._rank(scores[start : start + _PIECE], groups[start : start + _PIECE], count)
-            for start in range(0, len(scores), _PIECE)
-        ]
-        return np.concatenate(pieces) if pieces else np.zeros(scores.shape)
-
-    def count(self, scores: Floats, groups: Integers) -> None:
-        """Count rows that were ranked without.
-
-        Parameters
-        ----------
-        scores, groups : arrays
-            As in :meth:`rank`.
-
-        Raises
-        ------
-        InvalidInputError
-            As :meth:`rank` does.
-        """
-        groups = self._check_groups(groups, len(scores))
-        for counts, mine in zip(self._counts, self._cells(scores).T, strict=True):
-            np.add.at(counts, (groups, mine), 1)
+        groups, block = self._check_groups(groups, len(scores)), as_count(block, "block")
+        chance = self._rng.random(scores.shape)
+        self._n_rows += len(scores)
+        n = len(self._waiting)  # these are ranked already
+        rows = np.concatenate(
+            [self._waiting, np.column_stack([groups.astype(np.int32), self._cells(scores)])]
+        )
+        ends = np.arange(max(block, n + 1), len(rows) + 1, block)
+        found, start, several = [np.zeros((0, scores.shape[1]))], 0, max(_PIECE // block, 1)
+        for some in (ends[i : i + several] for i in range(0, len(ends), several)):
+            new, end = max(start, n), int(some[-1])
+            found.append(self._rank(rows[start:end], some - start, chance[new - n : end - n]))
+            for signal, counts in enumerate(self._counts):
+                np.add.at(counts, (rows[start:end, 0], rows[start:end, 1 + signal]), 1)
+            start = end
+        self._waiting = rows[start:]
+        found.append(self._rank(self._waiting, ends[:0], chance[max(start, n) - n :]))
+        return np.concatenate(found)
 
     def _check_groups(self, groups: Integers, n: int) -> Integers:
         groups, n_groups = np.asarray(groups), self._counts.shape[1]
@@ -134,26 +132,28 @@ class Ranks:
 
     def _cells(self, scores: Floats) -> Integers:
         units = np.arcsinh((scores - self._medians) / self._spreads)
-        cells = np.floor((np.clip(units, -_REACH, _REACH) + _REACH) * _CELLS_PER_UNIT).astype(np.intp)
+        cells = np.floor((np.clip(units, -_REACH, _REACH) + _REACH) * _CELLS_PER_UNIT).astype(np.int32)
         return np.asarray(np.minimum(cells, _N_CELLS - 1))
 
-    def _rank(self, scores: Floats, groups: Integers, count: bool) -> Floats:
-        cells = self._cells(scores)
-        rows = np.arange(len(scores))
-        chance = self._rng.random(scores.shape)
-        before = (rows[:, None] > rows) & (groups[:, None] == groups) & count
-        ranks = np.empty(scores.shape)
-        for signal, counts in enumerate(self._counts):
-            mine, table = cells[:, signal], counts[groups]
-            lower = np.where(np.arange(_N_CELLS) < mine[:, None], table, 0).sum(axis=1)
-            lower += (before & (mine < mine[:, None])).sum(axis=1)
-            same = table[rows, mine] + (before & (mine == mine[:, None])).sum(axis=1)
-            total = table.sum(axis=1) + before.sum(axis=1)
-            ranks[:, signal] = (lower + chance[:, signal] * (same + 1)) / (total + 1)
-            if count:
-                np.add.at(counts, (groups, mine), 1)
-        self._n_rows += len(scores)
-        return ranks
+    def _rank(self, rows: Integers, ends: Integers, chance: Floats) -> Floats:
+        """Rank the last of some rows, as many as there are chances, among those of earlier blocks.
+
+        `ends` are the numbers of the rows after each block.
+        """
+        new = slice(len(rows) - len(chance), None)
+        groups, cells = rows[:, 0], rows[:, 1:].T
+        # Those that were counted before these rows ...
+        place = np.arange(len(cells))[:, None], groups[new], cells[:, new]
+        upto = self._counts.cumsum(axis=2)
+        same, total = self._counts[place], upto[0, groups[new], -1]
+        lower = upto[place] - same
+        if len(ends) > 1:  # ... and these rows
+            blocks = np.searchsorted(ends, np.arange(len(rows)), side="right")
+            before = (blocks < blocks[new, None]) & (groups == groups[new, None])
+            lower += (before & (cells[:, None] < cells[:, new, None])).sum(axis=2)
+            same += (before & (cells[:, None] == cells[:, new, None])).sum(axis=2)
+            total += before.sum(axis=1)
+        return np.asarray((lower.T + chance * (same + 1).T) / (total + 1)[:, None])
 
     def state(self) -> RanksState:
         """Return the complete state, to resume bit for bit.
@@ -162,7 +162,14 @@ class Ranks:
         -------
         RanksState
         """
-        return RanksState(self._medians, self._spreads, self._counts.copy(), self._seed, self._n_rows)
+        return RanksState(
+            self._medians,
+            self._spreads,
+            self._counts.copy(),
+            self._waiting.astype(np.intp),
+            self._seed,
+            self._n_rows,
+        )
 
     @classmethod
     def from_state(cls, state: RanksState) -> Self:
@@ -184,8 +191,10 @@ class Ranks:
         n = len(state.medians)
         if state.counts.ndim != 3 or state.counts.shape[::2] != (n, _N_CELLS) or len(state.spreads) != n:
             raise InvalidInputError(f"the counts of ranks have the wrong shape: {state.counts.shape}")
+        if state.waiting.ndim != 2 or state.waiting.shape[1] != 1 + n:
+            raise InvalidInputError(f"waiting rows of ranks have the wrong shape: {state.waiting.shape}")
         ranks = cls(np.zeros((1, n)), state.counts.shape[1], state.seed)
         ranks._medians, ranks._spreads = state.medians, state.spreads
-        ranks._counts = state.counts.copy()
+        ranks._counts, ranks._waiting = state.counts.copy(), state.waiting.astype(np.int32)
         ranks._start(state.seed, state.n_rows)
         return ranks
