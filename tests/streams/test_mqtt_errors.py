@@ -15,7 +15,6 @@ import pytest
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import Endpoint, RetryPolicy, open_sink, open_source
-from baryflow.streams.mqtt import connection
 from baryflow.streams.urls import Credentials
 from tests.streams.files import require
 from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, free_port
@@ -23,6 +22,9 @@ from tests.waiting import wait_until
 
 require("paho.mqtt.client")
 trustme = require("trustme")
+
+from baryflow.streams import mqtt  # noqa: E402
+
 US = Credentials(USER, PASSWORD)
 
 
@@ -52,7 +54,7 @@ def broker(tmp_path_factory, certificates):
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(connection, "ANSWER", 0.7)
+    monkeypatch.setattr(mqtt, "ANSWER", 0.7)
 
 
 def refuse(url, credentials, pattern, sink=False):
@@ -159,7 +161,7 @@ def test_a_service_that_sends_something_else_first(greeting):
 
 
 def test_a_broker_that_always_hangs_up_is_asked_less_and_less_often(monkeypatch):
-    monkeypatch.setattr(connection, "_SHORT", math.inf)  # also on a busy machine
+    monkeypatch.setattr(mqtt, "_SHORT", math.inf)  # also on a busy machine
     moments = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 

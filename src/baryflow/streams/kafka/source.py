@@ -118,7 +118,7 @@ class _Buffer:
             self.since = time.monotonic()
         for partition, offset, _ in first:
             self.offsets[partition] = offset + 1
-        batch = self.decoder.batch([message for _, _, message in first], {})
+        batch = self.decoder.batch([message for _, _, message in first])
         held, self.held = self.held, False
         return replace(batch, cursor=self.cursor(), notices=notices, held=held, partition=self.name)
 
