@@ -5,8 +5,6 @@ import http.server
 import math
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -192,14 +190,3 @@ def test_invalid_certificate_files_are_refused(tmp_path):
         open_source(
             "mqtts://h/a", columns=["n"], credentials=Credentials(ca_file=str(tmp_path / "ca.pem"))
         )
-
-
-def test_paho_is_imported_on_first_use_and_its_extra_is_named():
-    code = (
-        "import sys; sys.modules['paho'] = None\n"
-        "from baryflow.streams import open_source\n"
-        "try:\n    open_source('mqtt://h/a', columns=['n'])\n"
-        "except ModuleNotFoundError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'baryflow[mqtt]'" in done.stdout
