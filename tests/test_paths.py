@@ -29,8 +29,8 @@ MQTT = {
     *RUNTIME,
     "runtime/labels.py",
     "runtime/runner.py",
-    *(f"streams/mqtt/{name}.py" for name in ("connection", "delivery", "source")),
-    *(f"streams/{name}.py" for name in ("base", "blocks", "brokers", "decoding", "numbers", "sinks")),
+    *(f"streams/{name}.py" for name in ("mqtt", "brokers")),
+    *(f"streams/{name}.py" for name in ("base", "blocks", "decoding", "numbers", "sinks")),
     "validation.py",
 }
 POST = {

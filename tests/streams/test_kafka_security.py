@@ -10,8 +10,7 @@ import pytest
 import trustme
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
-from baryflow.streams import Credentials, open_sink, open_source
-from baryflow.streams.kafka import clients
+from baryflow.streams import Credentials, kafka, open_sink, open_source
 from baryflow.streams.urls import Endpoint
 from tests.streams.kafka_cluster import Cluster
 
@@ -86,7 +85,7 @@ def test_a_certificate_for_another_host_is_not_trusted(files):
 
 
 def test_an_absent_broker_or_a_wrong_protocol_is_reported(cluster, files, monkeypatch):
-    monkeypatch.setattr(clients, "PATIENCE", 1.0)
+    monkeypatch.setattr(kafka, "PATIENCE", 1.0)
 
     def notices(url, **options):
         with contextlib.closing(open_source(url, columns=["a"], idle=0.1, **options)) as source:
@@ -106,7 +105,7 @@ def test_a_password_is_not_sent_unencrypted_by_default():
     assert SECRET not in str(e.value)
 
     def settings(url):
-        return clients.settings(Endpoint.parse(url, credentials))
+        return kafka.settings(Endpoint.parse(url, credentials))
 
     asked = settings("kafka://a/rows?security=sasl_plaintext")
     assert asked["sasl.mechanism"] == "SCRAM-SHA-512"
@@ -122,14 +121,14 @@ def test_a_password_is_not_sent_unencrypted_by_default():
 
 def test_a_password_is_never_logged(caplog):
     with caplog.at_level(logging.DEBUG, "baryflow.kafka"):
-        clients.MaskingLogger(SECRET).log(logging.ERROR, "%s [%s] %s", "FAIL", "x", f"bad {SECRET}")
+        kafka.MaskingLogger(SECRET).log(logging.ERROR, "%s [%s] %s", "FAIL", "x", f"bad {SECRET}")
     assert [one.getMessage() for one in caplog.records] == ["FAIL [x] bad ***"]
 
 
 def test_only_permanent_errors_end_a_run():
     from confluent_kafka import KafkaError
 
-    monitor = clients.ClusterMonitor(Endpoint.parse("kafka://a/rows"))
+    monitor = kafka.ClusterMonitor(Endpoint.parse("kafka://a/rows"))
     monitor.on_error(KafkaError(KafkaError._TRANSPORT, "SSL handshake failed: Disconnected"))
     monitor.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     monitor.check()

@@ -15,16 +15,16 @@ from baryflow.cli import main
 from baryflow.datasets import make_domains
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import open_sink, open_source
-from baryflow.streams.mqtt import connection
-from baryflow.streams.mqtt import sink as sink_module
-from baryflow.streams.mqtt.delivery import Deduplicator, Delivery
-from baryflow.streams.mqtt.source import read_reading
 from baryflow.streams.urls import Credentials, Endpoint
 from tests.streams.files import require
 from tests.streams.mosquitto import CONFIGURATION, PASSWORD, USER, Broker, Publisher, login
 from tests.waiting import PATIENCE, wait_until
 
 require("paho.mqtt.client")
+
+from baryflow.streams import mqtt  # noqa: E402
+from baryflow.streams.mqtt import read_reading  # noqa: E402
+
 US = Credentials(USER, PASSWORD)
 
 
@@ -243,7 +243,7 @@ def test_a_cursor_of_another_topic_or_client_is_refused(broker):
 
 
 def test_two_runs_with_one_client_id_end_with_an_error(broker, monkeypatch):
-    monkeypatch.setattr(connection, "_TAKEOVERS", 5)
+    monkeypatch.setattr(mqtt, "_TAKEOVERS", 5)
     with subscribe(broker, "two") as first, subscribe(broker, "two") as second:
 
         def read_both():
@@ -282,7 +282,7 @@ def test_a_sink_needs_one_topic():
 
 
 def test_records_are_messages(broker, monkeypatch):
-    monkeypatch.setattr(sink_module, "CAPACITY", 64)  # more than that at once has to wait
+    monkeypatch.setattr(mqtt, "CAPACITY", 64)  # more than that at once has to wait
     records = [{"position": i, "value": math.nan if i == 3 else i / 2} for i in range(300)]
     with subscribe(broker, "out/x", columns=["position", "value"]) as source:
         sink = open_sink(broker.url("out/x"), credentials=US)
@@ -312,7 +312,7 @@ def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, mon
         arguments += ["--checkpoint", tmp_path / "kept"]
         for name, value in login("OUTPUT").items():
             monkeypatch.setenv(name, value)
-        write = sink_module.MqttSink.write
+        write = mqtt.MqttSink.write
 
         def write_and_stop(self, records):
             broker.stop()
@@ -320,7 +320,7 @@ def test_sigterm_ends_a_run_while_the_broker_of_its_output_is_away(tmp_path, mon
             os.kill(os.getpid(), signal.SIGTERM)
 
         with monkeypatch.context() as patch:
-            patch.setattr(sink_module.MqttSink, "write", write_and_stop)
+            patch.setattr(mqtt.MqttSink, "write", write_and_stop)
             found = CliRunner().invoke(main, [*map(str, arguments)])
         assert found.exit_code == 0, found.output
         assert "nothing is lost" in found.stderr
@@ -397,27 +397,3 @@ def test_more_values_than_inflight_can_arrive_before_a_row(broker, publisher):
         publisher.send_all("busy/a", [reading(i, i + 1) for i in range(200)])
         publisher.send_all("busy/a", [reading(-1, 1200)])
         assert take(source, 1)[-1].rows.tolist() == [[199.0]]
-
-
-# -- what was delivered before -------------------------------------------------------------------------
-
-
-def delivery(mid, number, *, name="", duplicate=True):
-    return Delivery(1, mid, duplicate, "topic", b"%d" % number, name)
-
-
-def test_the_deduplicator_remembers_only_the_last_messages():
-    dedup = Deduplicator(3)
-    for number in range(1, 6):
-        dedup.add(delivery(number, number, name="four" if number == 4 else ""), number)
-    assert dedup.find(delivery(5, 5)) == 5
-    assert dedup.find(delivery(5, 5, duplicate=False)) is None
-    assert dedup.find(delivery(5, 6)) is None
-    assert dedup.find(delivery(2, 2)) is None
-    assert dedup.find(delivery(99, 4, name="four", duplicate=False)) == 4
-    again = Deduplicator(1)
-    again.add_text(dedup.to_text())
-    assert again.to_text() == dedup.to_text()
-    again.forget_mids()
-    assert again.find(delivery(5, 5)) is None
-    assert again.find(delivery(99, 4, name="four", duplicate=False)) is not None

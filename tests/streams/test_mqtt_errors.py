@@ -5,8 +5,6 @@ import http.server
 import math
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -15,7 +13,6 @@ import pytest
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams import Endpoint, RetryPolicy, open_sink, open_source
-from baryflow.streams.mqtt import connection
 from baryflow.streams.urls import Credentials
 from tests.streams.files import require
 from tests.streams.mosquitto import PASSWORD, USER, Broker, Publisher, free_port
@@ -23,6 +20,9 @@ from tests.waiting import wait_until
 
 require("paho.mqtt.client")
 trustme = require("trustme")
+
+from baryflow.streams import mqtt  # noqa: E402
+
 US = Credentials(USER, PASSWORD)
 
 
@@ -52,7 +52,7 @@ def broker(tmp_path_factory, certificates):
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(connection, "ANSWER", 0.7)
+    monkeypatch.setattr(mqtt, "ANSWER", 0.7)
 
 
 def refuse(url, credentials, pattern, sink=False):
@@ -159,7 +159,7 @@ def test_a_service_that_sends_something_else_first(greeting):
 
 
 def test_a_broker_that_always_hangs_up_is_asked_less_and_less_often(monkeypatch):
-    monkeypatch.setattr(connection, "_SHORT", math.inf)  # also on a busy machine
+    monkeypatch.setattr(mqtt, "_SHORT", math.inf)  # also on a busy machine
     moments = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -190,14 +190,3 @@ def test_invalid_certificate_files_are_refused(tmp_path):
         open_source(
             "mqtts://h/a", columns=["n"], credentials=Credentials(ca_file=str(tmp_path / "ca.pem"))
         )
-
-
-def test_paho_is_imported_on_first_use_and_its_extra_is_named():
-    code = (
-        "import sys; sys.modules['paho'] = None\n"
-        "from baryflow.streams import open_source\n"
-        "try:\n    open_source('mqtt://h/a', columns=['n'])\n"
-        "except ModuleNotFoundError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'baryflow[mqtt]'" in done.stdout

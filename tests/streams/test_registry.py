@@ -1,5 +1,6 @@
 """Transports that are added from outside, with public names only."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -135,3 +136,22 @@ def test_a_package_adds_a_transport_with_an_entry_point(tmp_path, monkeypatch):
             open_sink("unknown://host/topic")
     finally:
         sys.modules.pop("toy_transport", None)
+
+
+@pytest.mark.parametrize(
+    ("package", "url", "extra"),
+    [
+        ("paho", "mqtt://h/a", "mqtt"),
+        ("confluent_kafka", "kafka://h/a", "kafka"),
+        ("asyncua", "opc.tcp://h/a?serve", "opcua"),
+    ],
+)
+def test_a_package_is_imported_on_first_use_and_its_extra_is_named(package, url, extra):
+    code = (
+        f"import sys; sys.modules['{package}'] = None\n"
+        "from baryflow.streams import open_sink\n"
+        f"try:\n    open_sink('{url}')\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"pip install 'baryflow[{extra}]'" in done.stdout

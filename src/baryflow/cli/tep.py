@@ -325,13 +325,13 @@ class Server:
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Write all variables."""
-        names = [f"{_FOLDER}.{variable.label}" for variable in VARIABLES]
-        self._host.write(list(zip(names, row, strict=True)), stamp)
+        labels = [variable.label for variable in VARIABLES]
+        self._host.write(_FOLDER, dict(zip(labels, row, strict=True)), stamp)
         self.finish(stamp)
 
     def finish(self, stamp: int) -> None:
         """Advance the clock."""
-        self._host.write([(_CLOCK, datetime.fromtimestamp(stamp, UTC))], stamp)
+        self._host.write("", {_CLOCK: datetime.fromtimestamp(stamp, UTC)}, stamp)
 
 
 class Topics:

@@ -41,11 +41,12 @@ class MessageDecoder:
         self._texts = [name for name in (time, key) if name is not None and not name.startswith("@")]
         self._decoder = JsonDecoder(list(columns), Selection(list(columns), self._texts), "a message")
 
-    def batch(self, messages: Sequence[Message], cursor: dict[str, Any]) -> Batch:
-        """Return the rows of messages, numbered from where the last batch ended."""
+    def batch(self, messages: Sequence[Message]) -> Batch:
+        """Return the rows of messages, numbered from where the last batch ended; so does its cursor."""
         lines = [_as_line(message.payload) for message in messages]
         decoded, first = self._decoder.decode(lines), self.position + 1
         self.position += len(lines)
+        cursor = {"position": self.position}
         block = decoded.to_block(lines, first, cursor, [])
         good, rejected = reject_invalid(block, self._decoder.chosen)
         kept = [messages[decoded.good[row]] for row in good]
@@ -71,9 +72,10 @@ class LabelDecoder:
         self.position = position
         self._how = how
 
-    def batch(self, messages: Sequence[Message], cursor: dict[str, Any]) -> Batch:
+    def batch(self, messages: Sequence[Message]) -> Batch:
         """Return the labels of messages."""
-        return self.decode(parse_objects([_as_line(message.payload) for message in messages]), cursor)
+        records = parse_objects([_as_line(message.payload) for message in messages])
+        return self.decode(records, {"position": self.position + len(records)})
 
     def decode(self, records: Sequence[dict[str, Any] | str], cursor: dict[str, Any]) -> Batch:
         """Return the labels in records; a record that is text is the reason why it is none."""

@@ -170,7 +170,16 @@ def _find_transport(scheme: str) -> Transport:
             raise InvalidInputError(f"expected a file or one of {schemes}, got {scheme}://")
         found: Transport = installed[scheme].load()
         return found
-    return import_module(known) if isinstance(known, str) else known
+    if not isinstance(known, str):
+        return known
+    try:
+        return import_module(known)
+    except ModuleNotFoundError as error:  # an extra is named like the module that needs it
+        raise ModuleNotFoundError(
+            f"{scheme}:// needs the package {error.name}: pip install "
+            f"'baryflow[{known.rpartition('.')[2]}]'",
+            name=error.name,
+        ) from error
 
 
 def open_source(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hmac
 import socket
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -18,9 +17,9 @@ from baryflow.streams.opcua.connection import (
     asyncua,
     server_url,
     silence_logging,
+    to_datetime,
     ua,
 )
-from baryflow.streams.opcua.nodes import to_datetime
 from baryflow.streams.urls import Credentials, Endpoint, is_loopback
 
 _NAMESPACE = "urn:baryflow"
@@ -116,7 +115,8 @@ class Host:
         """
         self._loop.call(self._add(folder, names))
 
-    async def _add(self, folder: str, names: dict[str, Any]) -> None:
+    async def _add(self, folder: str, names: dict[str, Any]) -> str:
+        """Add what is not there yet, and return the prefix of the names of variables."""
         where, path = self._server.nodes.objects, ""
         for part in filter(None, folder.split("/")):
             path = f"{path}.{part}" if path else part
@@ -124,38 +124,38 @@ class Host:
                 id_ = ua.NodeId(path, self._space)
                 self._nodes[path] = await where.add_folder(id_, f"{self._space}:{part}")
             where = self._nodes[path]
+        prefix = f"{path}." if path else ""
         for name, example in names.items():
-            full = f"{path}.{name}" if path else name
-            if full in self._nodes:
+            if prefix + name in self._nodes:
                 continue
             node = await where.add_variable(
-                ua.NodeId(full, self._space), f"{self._space}:{name}", to_variant(example)
+                ua.NodeId(prefix + name, self._space), f"{self._space}:{name}", to_variant(example)
             )
-            self._nodes[full] = node
-            waiting = ua.StatusCode(ua.StatusCodes.BadWaitingForInitialData)
-            await self._put(full, ua.DataValue(StatusCode=waiting))
+            self._nodes[prefix + name] = node
+            await self._put(node, ua.DataValue(StatusCode=_status("BadWaitingForInitialData")))
             if self._history is not None:
                 for level in (ua.AttributeIds.AccessLevel, ua.AttributeIds.UserAccessLevel):
                     await node.set_attr_bit(level, ua.AccessLevel.HistoryRead)
                 await self._history.new_historized_node(node.nodeid, None, _KEPT)
+        return prefix
 
-    def write(self, values: Sequence[tuple[str, Any]], time: float) -> None:
-        """Write variables by full name, ``pump7.label``, at a time in seconds since the epoch.
+    def write(self, folder: str, values: dict[str, Any], time: float) -> None:
+        """Write variables of a folder, at a time in seconds since the epoch; new ones are added.
 
         The value None is written as missing.
         """
-        self._loop.call(self._write(values, time))
+        self._loop.call(self._write(folder, values, time))
 
-    async def _write(self, values: Sequence[tuple[str, Any]], time: float) -> None:
-        moment = to_datetime(time)
-        for name, value in values:
+    async def _write(self, folder: str, values: dict[str, Any], time: float) -> None:
+        prefix, moment = await self._add(folder, values), to_datetime(time)
+        for name, value in values.items():
+            node = self._nodes[prefix + name]
             found = ua.DataValue(to_variant(value), SourceTimestamp=moment)
             if value is None:
-                status = ua.StatusCode(ua.StatusCodes.BadNoData)
-                found = ua.DataValue(StatusCode=status, SourceTimestamp=moment)
+                found = ua.DataValue(StatusCode=_status("BadNoData"), SourceTimestamp=moment)
             if self._history is not None:
-                await self._history.save_node_value(self._nodes[name].nodeid, found)
-            await self._put(name, found)
+                await self._history.save_node_value(node.nodeid, found)
+            await self._put(node, found)
 
     def signal(self, folder: str, alarm: dict[str, Any], time: float) -> None:
         """Send the state of an alarm to clients, as an event of type AlarmConditionType.
@@ -166,13 +166,12 @@ class Host:
         self._loop.call(self._signal(folder, alarm, time))
 
     async def _signal(self, folder: str, alarm: dict[str, Any], time: float) -> None:
-        await self._add(f"{folder}/alarms", {})
-        path = folder.replace("/", ".")
-        full = f"{path}.alarms.{alarm['alarm']}"
+        full = f"{await self._add(f'{folder}/alarms', {})}{alarm['alarm']}"
         if full not in self._conditions:
             id_ = ua.NodeId(full, self._space)
-            folder_node = self._nodes[f"{path}.alarms"]
-            await folder_node.add_object(id_, ua.QualifiedName(alarm["alarm"], self._space))
+            path = folder.replace("/", ".")
+            alarms = self._nodes[f"{path}.alarms"]
+            await alarms.add_object(id_, ua.QualifiedName(alarm["alarm"], self._space))
             # A client that subscribes to the events of the server gets those of all targets.
             kind = ua.ObjectIds.AlarmConditionType
             self._conditions[full] = await self._server.get_event_generator(kind)
@@ -193,15 +192,19 @@ class Host:
         _set_state(event, "AckedState", alarm["acknowledged"], "Acknowledged", "Unacknowledged")
         await generator.trigger(to_datetime(time), alarm["message"])
 
-    async def _put(self, name: str, value: Any) -> None:
+    async def _put(self, node: Any, value: Any) -> None:
         space = self._server.iserver.aspace
-        await space.write_attribute_value(self._nodes[name].nodeid, ua.AttributeIds.Value, value)
+        await space.write_attribute_value(node.nodeid, ua.AttributeIds.Value, value)
 
     def close(self) -> None:
         """Stop the server."""
         with suppress(Exception):
             self._loop.call(self._server.stop(), 10.0)
         self._loop.close()
+
+
+def _status(name: str) -> Any:
+    return ua.StatusCode(getattr(ua.StatusCodes, name))
 
 
 def _set_state(event: Any, name: str, value: bool, if_true: str, if_false: str) -> None:

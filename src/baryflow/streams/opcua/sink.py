@@ -22,10 +22,13 @@ from baryflow.streams.opcua.connection import (
     check_security,
     connect,
     disconnect,
+    find_children,
+    find_node,
     silence_logging,
+    to_datetime,
+    to_seconds,
     ua,
 )
-from baryflow.streams.opcua.nodes import find_children, find_node, to_datetime, to_seconds
 from baryflow.streams.opcua.server import Host, to_variant
 from baryflow.streams.sinks import without_nan
 from baryflow.streams.urls import Endpoint
@@ -64,16 +67,9 @@ class ServerSink(_OpcUaSink):
     def __init__(self, endpoint: Endpoint) -> None:
         self._folder = endpoint.path.strip("/").replace("/", "_") or "baryflow"
         self._host = Host(endpoint)
-        self._known: set[tuple[str, str]] = set()
 
     def _put(self, key: str, fields: dict[str, Any], moment: float) -> None:
-        folder = self._target(key)
-        new = {name: value for name, value in fields.items() if (key, name) not in self._known}
-        if new:
-            self._host.add(folder, new)
-            self._known |= {(key, name) for name in new}
-        prefix = folder.replace("/", ".")
-        self._host.write([(f"{prefix}.{name}", value) for name, value in fields.items()], moment)
+        self._host.write(self._target(key), fields, moment)
 
     def _signal(self, key: str, alarm: dict[str, Any], moment: float) -> None:
         self._host.signal(self._target(key), alarm, moment)

@@ -25,14 +25,7 @@ import numpy as np
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Batch
 from baryflow.streams.numbers import parse_number
-from baryflow.streams.sampling.clock import (
-    SECOND,
-    PlantClock,
-    Verdict,
-    duration_text,
-    instant_text,
-    to_microseconds,
-)
+from baryflow.streams.sampling.clock import SECOND, duration_text, instant_text, to_microseconds
 from baryflow.streams.sampling.tags import Tag, check_tags
 from baryflow.validation import LARGEST, as_real
 
@@ -40,9 +33,10 @@ from baryflow.validation import LARGEST, as_real
 SILENT_INTERVALS = 20
 #: Default seconds for which a row waits for late values, limited to a tenth of the interval.
 LATENESS = 1.0
-#: A timestamp further ahead than this, and than 20 intervals, needs confirmation by another tag.
-_JUMP = 600 * SECOND
-#: Counted irregularities and how notices describe them. The names are part of the checkpoint format.
+#: A timestamp further ahead than this, and than 20 intervals, needs confirmation by another tag, or this
+#: many timestamps in a row from its own.
+_JUMP, _TRUSTED_AFTER = 600 * SECOND, 100
+#: Counted irregularities and how notices describe them.
 _COUNTED = {
     "late": "values that arrived after their row was made",
     "untimed": "values without a valid time, skipped",
@@ -63,221 +57,72 @@ class SampledRow(NamedTuple):
         return instant_text(self.instant)
 
 
-class _TargetValues:
-    """The values of one target: those in force, and those that take effect at a later instant.
+#: A value with its time in microseconds; None is a missing value.
+_Value = tuple[int, float | None]
+_NEVER: _Value = (-1, None)
 
-    ``latest`` has the newest (time, value) of each column, in force or not. ``newest`` is the time of
-    the newest value in force. ``silent`` is the first instant without a row while no values arrive.
-    """
+
+class _Target:
+    """The values of one target: those in force, and those that take effect at a later instant."""
 
     def __init__(self, key: str, width: int) -> None:
-        self.key, self.width = key, width
+        self.key, self._width = key, width
         self.forget()
 
     def forget(self) -> None:
         """Discard all values."""
-        self.latest: list[tuple[int, float] | None] = [None] * self.width
-        self.newest: int | None = None
-        self.silent: int | None = None
-        self._times = [-1] * self.width
-        self._values = [math.nan] * self.width
-        # Instant from which a value is in force → column → (time, value).
-        self._pending: dict[int, dict[int, tuple[int, float]]] = {}
+        self.latest = [_NEVER] * self._width  # the newest of each column, in force or not
+        self.silent: int | None = None  # the first instant without a row while no values arrive
+        self._current = [_NEVER] * self._width
+        self._pending: dict[int, dict[int, _Value]] = {}  # instant from which it is in force → column →
 
     @property
-    def name(self) -> str:
-        """The name of the target in notices."""
-        return self.key or "the plant"
+    def newest(self) -> int:
+        """The time of the newest value in force; negative if there is none."""
+        return max(stamp for stamp, _ in self._current)
 
     @property
     def next_change(self) -> int | None:
         """The next instant at which a value takes effect."""
         return min(self._pending, default=None)
 
-    def add(self, instant: int, column: int, stamp: int, number: float) -> None:
+    def add(self, instant: int, column: int, value: _Value) -> None:
         """Add a value that takes effect at an instant; the newest value for an instant wins."""
         pending = self._pending.setdefault(instant, {})
-        if column not in pending or stamp >= pending[column][0]:
-            pending[column] = stamp, number
-        latest = self.latest[column]
-        if latest is None or stamp >= latest[0]:
-            self.latest[column] = stamp, number
-
-    def is_repeated(self, column: int, stamp: int, number: float) -> bool:
-        """Return whether this is the newest value of a column, sent again."""
-        latest = self.latest[column]
-        if latest is None or latest[0] != stamp:
-            return False
-        return latest[1] == number or (math.isnan(latest[1]) and math.isnan(number))
+        if value[0] >= pending.get(column, _NEVER)[0]:
+            pending[column] = value
+        if value[0] >= self.latest[column][0]:
+            self.latest[column] = value
 
     def apply(self, instant: int) -> None:
         """Put the values in force that take effect up to an instant."""
-        if not self._pending:
-            return
         for due in sorted(one for one in self._pending if one <= instant):
-            for column, (stamp, number) in self._pending.pop(due).items():
-                if stamp >= self._times[column]:
-                    self._times[column], self._values[column] = stamp, number
-                    self.newest = stamp if self.newest is None else max(self.newest, stamp)
+            for column, value in self._pending.pop(due).items():
+                if value[0] >= self._current[column][0]:
+                    self._current[column] = value
 
-    def row(self, oldest: int) -> list[float]:
-        """Return the values in force, NaN for those from before `oldest`."""
-        pairs = zip(self._times, self._values, strict=True)
-        return [value if stamp >= oldest else math.nan for stamp, value in pairs]
+    def row(self, oldest: int) -> list[float | None]:
+        """Return the values in force, None for those from before `oldest`."""
+        return [number if stamp >= oldest else None for stamp, number in self._current]
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON-serialisable values."""
-        return {
-            "times": list(self._times),
-            "values": _nan_to_none(self._values),
-            "pending": [
-                [instant, column, stamp, *_nan_to_none([number])]
-                for instant, pending in self._pending.items()
-                for column, (stamp, number) in pending.items()
-            ],
-            "newest": self.newest,
-            "silent": self.silent,
-        }
+        pending = [[at, list(found.items())] for at, found in self._pending.items()]
+        return {"current": list(self._current), "pending": pending, "silent": self.silent}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self.forget()
-        self._times, self._values = list(state["times"]), _none_to_nan(state["values"])
-        self.newest, self.silent = state["newest"], state["silent"]
-        pairs = zip(self._times, self._values, strict=True)
-        self.latest = [None if stamp < 0 else (stamp, number) for stamp, number in pairs]
-        for instant, column, stamp, value in state["pending"]:
-            self.add(instant, column, stamp, _none_to_nan([value])[0])
-
-
-class _Grid:
-    """Makes the rows that are due. Instants are counted in multiples of the interval.
-
-    `interval`, `max_age` and `silence` are in microseconds; ``due`` is the last instant whose rows can
-    be made.
-    """
-
-    def __init__(
-        self, targets: Sequence[_TargetValues], interval: int, max_age: int | None, silence: int
-    ) -> None:
-        self.targets = list(targets)
-        self.due: int | None = None
-        self.notices: list[str] = []
-        self._interval, self._max_age, self._silence = interval, max_age, silence
-        self._next = (0, 0)  # instant and target of the next row
-        self._ready: list[SampledRow] = []  # made but not returned
-
-    def instant_of(self, stamp: int) -> int:
-        """Return the first instant at which a value with this time is in force."""
-        return -(-stamp // self._interval)
-
-    def begin(self, stamp: int) -> None:
-        """Start with the first instant from a time on, even if it is before the last one."""
-        self._ready += self._make(None)
-        first = self.instant_of(stamp)
-        self.due, self._next = first - 1, (first, 0)
-
-    def skip(self, stamp: int, why: str) -> None:
-        """Continue with the first instant from a time on, unless it has passed already."""
-        self._ready += self._make(None)
-        first, begun = self.instant_of(stamp), self.due is not None
-        missed = first - self._next[0]
-        if begun and missed <= 0:
-            return
-        if begun and why:
-            self.notices.append(f"{self._span(self._next[0], first - 1)} are missing: {why}")
-        for target in self.targets:
-            target.apply(first - 1)
-        self.begin(stamp)
-
-    def advance(self, stamp: int) -> None:
-        """Make all instants before a time due."""
-        self.due = max(self.due or 0, (stamp - 1) // self._interval)
-
-    def prepare(self, n: int) -> int:
-        """Make rows that are due, up to `n`, and return how many there are."""
-        if len(self._ready) < n:
-            self._ready += self._make(n - len(self._ready))
-        return len(self._ready)
-
-    def pop_rows(self, n: int | None) -> list[SampledRow]:
-        """Return the next rows that are due, at most `n`."""
-        rows = self._ready[:n]
-        self._ready = self._ready[len(rows) :]
-        return rows + self._make(None if n is None else n - len(rows))
-
-    def _make(self, n: int | None) -> list[SampledRow]:
-        rows: list[SampledRow] = []
-        due = -1 if self.due is None else self.due
-        instant, first = self._next
-        while instant <= due:
-            live = first > 0
-            for number in range(first, len(self.targets)):
-                if len(rows) == n:
-                    self._next = (instant, number)
-                    return rows
-                target = self.targets[number]
-                values = self._row(target, instant)
-                if values is not None:
-                    live = True
-                    rows.append(SampledRow(instant * self._interval, target.key, values))
-            instant, first = instant + 1, 0
-            if not live:  # no target has values: jump to the next one that has
-                changes = (target.next_change for target in self.targets)
-                coming = (max(instant, change) for change in changes if change is not None)
-                instant = min(due + 1, min(coming, default=due + 1))
-            self._next = (instant, 0)
-        return rows
-
-    def _row(self, target: _TargetValues, instant: int) -> list[float] | None:
-        target.apply(instant)
-        if target.newest is None:
-            return None
-        now = instant * self._interval
-        if now - target.newest > self._silence:
-            if target.silent is None:
-                target.silent = instant
-                since = instant_text(target.newest)
-                self.notices.append(
-                    f"no values from {target.name} since {since}: no rows until some arrive"
-                )
-            return None
-        if target.silent is not None:
-            missing = self._span(target.silent, instant - 1)
-            self.notices.append(f"values from {target.name} arrive again; {missing} are missing")
-            target.silent = None
-        return target.row(-1 if self._max_age is None else now - self._max_age)
-
-    def _span(self, first: int, last: int) -> str:
-        count = last - first + 1
-        begin, end = instant_text(first * self._interval), instant_text(last * self._interval)
-        return f"{count} instant{'s' * (count > 1)} from {begin} to {end}"
-
-    def state(self) -> dict[str, Any]:
-        """Return the state as JSON-serialisable values."""
-        return {
-            "due": self.due,
-            "next": list(self._next),
-            "ready": [[row.instant, row.key, _nan_to_none(row.values)] for row in self._ready],
-            "notices": list(self.notices),
-            # The name is part of the checkpoint format.
-            "machines": {target.key: target.state() for target in self.targets},
-        }
-
-    def resume(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self.due, self._next = state["due"], (state["next"][0], state["next"][1])
-        self._ready = [SampledRow(at, key, _none_to_nan(values)) for at, key, values in state["ready"]]
-        self.notices = list(state["notices"])
-        for target in self.targets:
-            if target.key in state["machines"]:
-                target.resume(state["machines"][target.key])
+        self._current = [(stamp, number) for stamp, number in state["current"]]
+        self.latest, self._pending, self.silent = list(self._current), {}, state["silent"]
+        for instant, found in state["pending"]:
+            for column, (stamp, number) in found:
+                self.add(instant, column, (stamp, number))
 
 
 class _TagColumn(NamedTuple):
     """Where the values of a tag belong, and how they are scaled."""
 
-    target: _TargetValues
+    target: _Target
     column: int
     scale: float
     offset: float
@@ -313,22 +158,42 @@ class Sampler:
         by_target = check_tags(tags, columns)
         self.columns = list(columns)
         self._interval = round(as_real(interval, "interval", low=0.001, high=366 * 86400) * SECOND)
-        age, asked = _microseconds(max_age, "max_age"), _microseconds(lateness, "lateness")
+        self._max_age, asked = _microseconds(max_age, "max_age"), _microseconds(lateness, "lateness")
         self._lateness = min(round(LATENESS * SECOND), self._interval // 10) if asked is None else asked
-        silence = SILENT_INTERVALS * self._interval if age is None else age
-        targets = {key: _TargetValues(key, len(self.columns)) for key in by_target}
-        self._grid = _Grid(list(targets.values()), self._interval, age, silence)
+        self._jump = max(_JUMP, SILENT_INTERVALS * self._interval)
+        self._patience = max(100, 3 * len(tags))
+        self._targets = [_Target(key, len(self.columns)) for key in by_target]
+        targets = dict(zip(by_target, self._targets, strict=True))
         self._tags = {
             tag.address: _TagColumn(
                 targets[tag.key], self.columns.index(tag.column), tag.scale, tag.offset
             )
             for tag in tags
         }
-        jump = max(_JUMP, SILENT_INTERVALS * self._interval)
-        self._clock = PlantClock(jump, max(100, 3 * len(self._tags)))
-        self._unconfirmed: list[tuple[str, float, int]] = []
         self.position = 0
         self.counts = dict.fromkeys(("values", "missing", *_COUNTED), 0)
+        # Instants are counted in multiples of the interval.
+        self._due = -1  # the last instant whose rows can be made
+        self._next = (0, 0)  # instant and target of the next row
+        self._ready: list[tuple[int, str, list[float | None]]] = []  # rows made but not returned
+        self._notices: list[str] = []
+        # The plant's time, which is the latest timestamp that is trusted; see `_observe`.
+        self._now: int | None = None
+        self._ahead: list[tuple[str, float | None, int]] = []  # consecutive values from far ahead
+        self._behind = 0
+
+    @property
+    def interval(self) -> float:
+        """Seconds between rows."""
+        return self._interval / SECOND
+
+    def newest(self, address: str) -> float | None:
+        """Return the time of the newest value of a tag, in seconds since the epoch, if it has one."""
+        found = self._tags[address]
+        stamp, _ = found.target.latest[found.column]
+        return None if stamp < 0 else stamp / SECOND
+
+    # -- values ----------------------------------------------------------------------------------------
 
     def update(self, address: str, value: Any, time: float, good: bool = True) -> bool:
         """Add a value of a tag, with the plant's time in seconds since the epoch.
@@ -344,22 +209,20 @@ class Sampler:
         if stamp is None:
             self._count("untimed")
             return True
-        number = _to_number(value, found.scale, found.offset) if good else math.nan
-        if math.isnan(number):
+        number = _to_number(value, found.scale, found.offset) if good else None
+        if number is None:
             self.counts["missing"] += 1
-        if self._observe(stamp, address) is Verdict.UNCONFIRMED:
+        if self._observe(stamp, address, number):
+            self._add(address, number, stamp)
+        else:
             self._count("doubted")
-            self._unconfirmed.append((address, number, stamp))
-            return True
-        self._unconfirmed = []
-        self._add(address, number, stamp)
         return True
 
     def advance(self, time: float) -> None:
         """Advance the plant's time to at least this many seconds since the epoch."""
         stamp = to_microseconds(time)
-        if stamp is not None and self._grid.due is not None:
-            self._observe(stamp, "")
+        if stamp is not None and self._now is not None:
+            self._observe(stamp)
 
     def skip(self, time: float, why: str = "") -> None:
         """Make no rows before this time, because the values until then are unknown.
@@ -368,80 +231,159 @@ class Sampler:
         value, this is where rows begin. With `why`, a notice reports the gap.
         """
         stamp = to_microseconds(time)
-        if stamp is not None:
-            self._clock.move(stamp)
-            self._grid.skip(stamp, why)
+        if stamp is None:
+            return
+        begun = self._now is not None
+        self._now, self._ahead, self._behind = max(stamp, self._now or 0), [], 0
+        self.prepare()
+        first, expected = self._instant_of(stamp), self._next[0]
+        if begun and first <= expected:
+            return
+        if begun and why:
+            self._notices.append(f"{self._span(expected, first - 1)} are missing: {why}")
+        for target in self._targets:
+            target.apply(first - 1)
+        self._begin(stamp)
 
-    def newest(self, address: str) -> float | None:
-        """Return the time of the newest value of a tag, in seconds since the epoch, if it has one."""
-        found = self._tags[address]
-        latest = found.target.latest[found.column]
-        return None if latest is None else latest[0] / SECOND
-
-    @property
-    def interval(self) -> float:
-        """Seconds between rows."""
-        return self._interval / SECOND
-
-    @property
-    def now(self) -> float | None:
-        """The plant's time, in seconds since the epoch; None before the first value."""
-        return None if self._clock.now is None else self._clock.now / SECOND
-
-    def _observe(self, stamp: int, tag: str) -> Verdict:
-        """Update the clock with a timestamp, and make the rows before it due."""
-        before = self._clock.now
-        verdict = self._clock.observe(stamp, tag)
-        if verdict is Verdict.JUMPED:
-            for unconfirmed in self._unconfirmed:  # before their rows become due
-                self._add(*unconfirmed)
-        if self._grid.due is None:
-            self._grid.begin(stamp)
-        elif verdict is Verdict.SET_BACK and before is not None:
-            self._grid.begin(stamp)
-            for target in self._grid.targets:
-                target.forget()
-            self._grid.notices.append(
-                f"the plant's clock went back by {duration_text(before - stamp)}, to "
-                f"{instant_text(stamp)}; rows continue from there"
-            )
-        elif self._clock.now is not None:
-            self._grid.advance(self._clock.now - self._lateness)
-        return verdict
-
-    def _add(self, address: str, number: float, stamp: int) -> None:
+    def _add(self, address: str, number: float | None, stamp: int) -> None:
         target, column, _, _ = self._tags[address]
-        instant, due = self._grid.instant_of(stamp), self._grid.due
-        if due is not None and instant <= due:
+        instant, latest = self._instant_of(stamp), target.latest[column]
+        if instant <= self._due:
             # The first values of a server, and those after a reconnection, may be old but not late.
-            if target.latest[column] is not None and not target.is_repeated(column, stamp, number):
+            if latest not in (_NEVER, (stamp, number)):
                 self._count("late")
-            instant = due + 1
-        target.add(instant, column, stamp, number)
+            instant = self._due + 1
+        target.add(instant, column, (stamp, number))
 
     def _count(self, what: str) -> None:
         self.counts[what] += 1
         count = self.counts[what]
         if count in (1, 10, 100, 1000) or count % 10_000 == 0:  # avoid a flood of notices
-            self._grid.notices.append(f"{_COUNTED[what]}: {count} so far")
+            self._notices.append(f"{_COUNTED[what]}: {count} so far")
+
+    # -- the plant's time ------------------------------------------------------------------------------
+
+    def _observe(self, stamp: int, tag: str = "", number: float | None = None) -> bool:
+        """Update the plant's time with a timestamp, and make the rows before it due.
+
+        Return whether it is trusted. One from far ahead counts only if another tag confirms it before
+        any ordinary timestamp arrives, or if the same tag repeats it a hundred times in a row. The clock
+        is set back if timestamps from far behind are in a clear majority: each ordinary one cancels two.
+        """
+        if self._now is None:
+            self._now = stamp
+            self._begin(stamp)
+            return True
+        if stamp > self._now + self._jump:
+            if self._ahead and abs(stamp - self._ahead[-1][2]) > self._jump:
+                self._ahead = []
+            self._ahead.append((tag, number, stamp))
+            if len({one for one, _, _ in self._ahead}) < 2 and len(self._ahead) < _TRUSTED_AFTER:
+                return False
+            for one in self._ahead[:-1]:  # before their rows become due
+                if one[0]:
+                    self._add(*one)
+            self._now, self._behind = stamp, 0
+        elif stamp >= self._now - self._jump:
+            self._now, self._behind = max(self._now, stamp), max(0, self._behind - 2)
+        else:
+            self._behind += 1
+            if self._behind >= self._patience:
+                self._set_back(stamp, self._now)
+                return True
+        self._ahead = []
+        self._due = max(self._due, (self._now - self._lateness - 1) // self._interval)
+        return True
+
+    def _set_back(self, stamp: int, before: int) -> None:
+        """Continue at an earlier time."""
+        self._begin(stamp)
+        for target in self._targets:
+            target.forget()
+        self._now, self._ahead, self._behind = stamp, [], 0
+        self._notices.append(
+            f"the plant's clock went back by {duration_text(before - stamp)}, to {instant_text(stamp)}; "
+            "rows continue from there"
+        )
+
+    def _begin(self, stamp: int) -> None:
+        """Start with the first instant from a time on, even if it is before the last one."""
+        self.prepare()
+        first = self._instant_of(stamp)
+        self._due, self._next = first - 1, (first, 0)
+
+    def _instant_of(self, stamp: int) -> int:
+        """Return the first instant at which a value with this time is in force."""
+        return -(-stamp // self._interval)
+
+    # -- rows ------------------------------------------------------------------------------------------
+
+    def prepare(self, n: int | None = None) -> int:
+        """Make rows that are due, up to `n`, and return how many there are."""
+        instant, first = self._next
+        while instant <= self._due:
+            live = first > 0
+            for number in range(first, len(self._targets)):
+                if n is not None and len(self._ready) >= n:
+                    self._next = (instant, number)
+                    return len(self._ready)
+                target = self._targets[number]
+                values = self._make_row(target, instant)
+                if values is not None:
+                    live = True
+                    self._ready.append((instant * self._interval, target.key, values))
+            instant, first = instant + 1, 0
+            if not live:  # no target has values: jump to the next one that has
+                changes = (target.next_change for target in self._targets)
+                coming = (max(instant, change) for change in changes if change is not None)
+                instant = min(self._due + 1, min(coming, default=self._due + 1))
+            self._next = (instant, 0)
+        return len(self._ready)
+
+    def _make_row(self, target: _Target, instant: int) -> list[float | None] | None:
+        target.apply(instant)
+        now, newest = instant * self._interval, target.newest
+        if newest < 0:
+            return None
+        silence = SILENT_INTERVALS * self._interval if self._max_age is None else self._max_age
+        if now - newest > silence:
+            if target.silent is None:
+                target.silent = instant
+                self._notices.append(
+                    f"no values from {target.key or 'the plant'} since {instant_text(newest)}: no rows "
+                    "until some arrive"
+                )
+            return None
+        if target.silent is not None:
+            missing = self._span(target.silent, instant - 1)
+            self._notices.append(
+                f"values from {target.key or 'the plant'} arrive again; {missing} are missing"
+            )
+            target.silent = None
+        return target.row(0 if self._max_age is None else now - self._max_age)
+
+    def _span(self, first: int, last: int) -> str:
+        count = last - first + 1
+        begin, end = instant_text(first * self._interval), instant_text(last * self._interval)
+        return f"{count} instant{'s' * (count > 1)} from {begin} to {end}"
 
     def pop_rows(self, n: int | None = None) -> list[SampledRow]:
         """Return the next rows that are due, at most `n`, by time and then by target."""
-        rows = self._grid.pop_rows(n)
+        self.prepare(n)
+        rows, self._ready = self._ready[:n], self._ready[n:] if n is not None else []
         self.position += len(rows)
-        return rows
+        return [
+            SampledRow(instant, key, [math.nan if value is None else value for value in values])
+            for instant, key, values in rows
+        ]
 
-    def prepare(self, n: int) -> int:
-        """Return how many rows are due, counting up to `n`; cheaper than making a batch."""
-        return self._grid.prepare(n)
-
-    def batch(self, n: int | None = None, **more: Any) -> Batch:
+    def batch(self, n: int | None = None) -> Batch:
         """Return the next rows that are due, at most `n`, with all notices.
 
-        The cursor holds :meth:`state` as ``"sampler"``, and `more`.
+        The cursor holds :meth:`state` as ``"sampler"``.
         """
         first, rows = self.position + 1, self.pop_rows(n)
-        notices, self._grid.notices = self._grid.notices, []
+        notices, self._notices = self._notices, []
         times = [row.time for row in rows]
         pairs = zip(rows, times, strict=True)
         return Batch(
@@ -450,21 +392,22 @@ class Sampler:
             times=times,
             keys=[row.key for row in rows],
             rejected=[],
-            cursor={"sampler": self.state(), **more},
+            cursor={"sampler": self.state()},
             offsets=[f"{row.key}@{time}" if row.key else time for row, time in pairs],
             notices=notices,
         )
+
+    # -- resuming --------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return all that determines the next rows, as JSON-serialisable values."""
         return {
             "every": self._interval,
             "columns": self.columns,
-            "clock": self._clock.state(),
-            "doubted": [
-                [tag, *_nan_to_none([number]), stamp] for tag, number, stamp in self._unconfirmed
-            ],
-            "grid": self._grid.state(),
+            "clock": [self._now, list(self._ahead), self._behind],
+            "grid": [self._due, self._next, list(self._ready)],
+            "targets": {target.key: target.state() for target in self._targets},
+            "notices": list(self._notices),
             "position": self.position,
             "counts": dict(self.counts),
         }
@@ -476,11 +419,14 @@ class Sampler:
                 "cannot resume: the checkpoint has other columns or another sample interval; use the "
                 "same ones, or another checkpoint folder"
             )
-        self._clock.resume(state["clock"])
-        self._unconfirmed = [
-            (address, *_none_to_nan([number]), stamp) for address, number, stamp in state["doubted"]
-        ]
-        self._grid.resume(state["grid"])
+        self._now, ahead, self._behind = state["clock"]
+        self._ahead = [(tag, number, stamp) for tag, number, stamp in ahead]
+        self._due, (instant, number), ready = state["grid"]
+        self._next, self._ready = (instant, number), [(at, key, row) for at, key, row in ready]
+        for target in self._targets:
+            if target.key in state["targets"]:
+                target.resume(state["targets"][target.key])
+        self._notices = list(state["notices"])
         self.position, self.counts = state["position"], dict(state["counts"])
 
 
@@ -488,22 +434,14 @@ def _microseconds(seconds: float | None, name: str) -> int | None:
     return None if seconds is None else round(as_real(seconds, name, low=0.0, high=1e9) * SECOND)
 
 
-def _nan_to_none(values: list[float]) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in values]
-
-
-def _none_to_nan(values: list[float | None]) -> list[float]:
-    return [math.nan if value is None else value for value in values]
-
-
-def _to_number(value: Any, scale: float, offset: float) -> float:
-    """Return a scaled value, NaN if it is not a usable number."""
+def _to_number(value: Any, scale: float, offset: float) -> float | None:
+    """Return a scaled value, None if it is not a usable number."""
     if isinstance(value, str):
         value = parse_number(value)
     try:
         number = float(value) if isinstance(value, Real) else math.nan
     except (OverflowError, ValueError, TypeError):
-        return math.nan
+        return None
     if scale != 1.0 or offset != 0.0:
         number = number * scale + offset
-    return number if -LARGEST <= number <= LARGEST else math.nan
+    return number if -LARGEST <= number <= LARGEST else None
