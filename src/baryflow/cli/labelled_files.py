@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.cli.console import echo
-from baryflow.cli.options import collect, existing_file, label, plain_time
+from baryflow.cli.options import Count, collect, existing_file, find_class, label, plain_time
 from baryflow.estimators._sensors import find_counters
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
@@ -175,8 +175,7 @@ labelled_files = collect(
     ),
     click.option(
         "--step",
-        type=click.IntRange(1),
-        metavar="ROWS",
+        type=Count("rows"),
         help="Rows from one window to the next.  [default: a quarter of a window]",
     ),
     click.option(
@@ -210,15 +209,6 @@ def parse_class_prior(
             )
         found[find_class(name, y, option)] = number
     return found or None
-
-
-def find_class(name: str, y: Any, option: str) -> Any:
-    """Return the class of this name, which may be a number."""
-    classes = {str(known): known for known in np.unique(y).tolist()}
-    if name not in classes:
-        known = ", ".join(classes)
-        raise InvalidInputError(f"{option}: {name!r} is not a class; classes are: {known}")
-    return classes[name]
 
 
 def check_and_describe(table: Table, signals: Signals | None, label: str) -> None:

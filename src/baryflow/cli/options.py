@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from baryflow.alarms import AlarmConfig
 from baryflow.estimators._unknown import list_answers
@@ -94,6 +95,20 @@ def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParam
 # -- parameter types ---------------------------------------------------------------------------------
 
 
+class Count(click.IntRange):
+    """A number of at least 1, called after what it counts: rows."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(1)
+        self.name = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        if isinstance(value, str) and not value.strip().lstrip("+-").isdigit():
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Duration(click.ParamType):
     """Seconds, written with a unit: 3min, 500ms."""
 
@@ -159,11 +174,7 @@ model_output = click.option(
 label = click.option("--label", required=True, metavar="COLUMN", help="Column of the classes.")
 plain_time = click.option("--time", metavar="COLUMN", help="Timestamp column; not a feature.")
 batch_size = click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    default=32,
-    metavar="ROWS",
-    help="Rows the model learns from at a time.",
+    "--batch-size", type=Count("rows"), default=32, help="Rows the model learns from at a time."
 )
 drift = click.option(
     "--drift",
@@ -194,8 +205,7 @@ quarantine = click.option(
 )
 workers = click.option(
     "--workers",
-    type=click.IntRange(1),
-    metavar="NUMBER",
+    type=Count("number"),
     help="Worker processes of '--dask local'.  [default: one per core]",
 )
 log_format = click.option(
@@ -368,8 +378,8 @@ class AlarmOptions:
                 )
             return None
         found = AlarmConfig.from_table(table).latch(self.latch)
-        inner = model.model if isinstance(model, SignalModel) else model
-        for warning in found.check_classes(str(name) for name in list_answers(inner).tolist()):
+        answers = list_answers(inner_model(model)).tolist()
+        for warning in found.check_classes(map(str, answers)):
             log.warning("%s", warning)
         return found
 
@@ -457,6 +467,20 @@ def load_model(path: Path, stream_columns: dict[str, str | None]) -> tuple[Any, 
         if column is not None and column in (columns or ()):
             raise InvalidInputError(f"--{option} {column}: the column is a feature of the model")
     return model, columns
+
+
+def inner_model(fitted: Any) -> Any:
+    """Return the model without its feature extraction."""
+    return fitted.model if isinstance(fitted, SignalModel) else fitted
+
+
+def find_class(name: str, y: Any, option: str) -> Any:
+    """Return the class of this name among labels; it may be a number."""
+    classes = {str(known): known for known in np.unique(y).tolist()}
+    if name not in classes:
+        known = ", ".join(classes)
+        raise InvalidInputError(f"{option}: {name!r} is not a class; classes are: {known}")
+    return classes[name]
 
 
 @contextlib.contextmanager

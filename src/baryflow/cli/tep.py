@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import click
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.cli import options as shared
-from baryflow.cli.console import Line, Stop, duration, echo, report_errors, stop_on_signals
+from baryflow.cli.console import Line, Progress, Stop, echo, report_errors, stop_on_signals
 from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs, seed_option
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import Credentials, open_sink, read_credentials
@@ -144,20 +143,13 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
 
 def make_progress(line: Line) -> Callable[[simulation.Progress], None]:
     """Return a callback that shows the files done and the time left."""
-    begin: float | None = None  # of the first file: the time for settling the plant does not count
+    progress = Progress(line, "simulate", "file", resumes=True)
 
-    def show(progress: simulation.Progress) -> None:
-        nonlocal begin
-        if begin is None and progress.settled:
-            begin = monotonic()
-        new = progress.done - progress.found
-        if begin is None:
-            left = "settling the plant in its modes"
-        elif not new:
-            left = "simulating the first files"
+    def show(found: simulation.Progress) -> None:
+        if found.settled:  # not before: the time for settling the plant does not count
+            progress(found.done, found.total, count_of(len(found.redrawn), "trip"))
         else:
-            left = f"{duration((progress.total - progress.done) * (monotonic() - begin) / new)} left"
-        line.show(f"{progress.done}/{progress.total} files  {len(progress.redrawn)} trips  {left}")
+            line.show("settling the plant in its modes")
 
     return show
 
