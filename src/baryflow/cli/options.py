@@ -9,7 +9,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ _MAX_LATENCY = 1.0
 class Command(click.Command):
     """A command with an example and a page of the documentation at the end of its help.
 
-    An option's variable has the name of the option. An error in a value from the environment or from
-    the configuration file says where the value comes from.
+    An error in a value from the environment or from the configuration file says where the value comes
+    from.
     """
 
     def __init__(self, *args: Any, example: str, docs: str, **kwargs: Any) -> None:
@@ -51,14 +51,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the options; ignore unknown variables with a warning."""
-        known = {}
-        for option in self.params:
-            if isinstance(option, click.Option):
-                name = next(one for one in option.opts if one.startswith("--"))
-                variable = f"{ctx.auto_envvar_prefix}_{name[2:]}".replace("-", "_").upper()
-                option.envvar, option.allow_from_autoenv = variable, False
-                known[variable] = option
-        for variable in sorted(set(os.environ) - set(known)):
+        known = {_variable(option, ctx) for option in self.params if isinstance(option, click.Option)}
+        for variable in sorted(set(os.environ) - known):
             if variable.startswith(f"{ctx.auto_envvar_prefix}_"):
                 close = difflib.get_close_matches(variable, known, 1)
                 hint = f" (did you mean {close[0]}?)" if close else ""
@@ -79,6 +73,11 @@ class Command(click.Command):
             formatter.write(f"{'':>{formatter.current_indent}}{self.docs}\n")
 
 
+def _variable(option: click.Option, ctx: click.Context) -> str:
+    """Return the environment variable of an option."""
+    return f"{ctx.auto_envvar_prefix}_{option.name}".upper()
+
+
 def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParameter:
     """Return an error that names the origin of the value, unless it is on the command line."""
     message = error.message.replace("is not a valid integer range", "is not a whole number")
@@ -86,7 +85,7 @@ def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParam
     if isinstance(option, click.Option) and option.name is not None:
         source = ctx.get_parameter_source(option.name)
         if source is click.core.ParameterSource.ENVIRONMENT:
-            hint = f"'{option.opts[-1]}' (from {option.envvar})"
+            hint = f"'{option.opts[-1]}' (from {_variable(option, ctx)})"
         elif source is click.core.ParameterSource.DEFAULT_MAP:
             hint = f"'{option.opts[-1]}' (from the configuration file)"
     return click.BadParameter(message, ctx, option, hint)
@@ -223,22 +222,31 @@ credentials = click.option(
 rotate = click.option(
     "--rotate",
     type=Size(),
-    metavar="SIZE",
     help="Start another output file after this many bytes, such as 500MB.  [default: never]",
 )
 
 
-def collect(kind: Any, name: str, *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command, which gets them as one `kind` called `name`."""
+def declare(decorator: Callable[[Any], Any]) -> Any:
+    """Return the field of a dataclass that has the value of this option or argument."""
+    return field(metadata={"click": decorator})
+
+
+def option(*names: str, **how: Any) -> Any:
+    """Return the field of a dataclass that has the value of this option."""
+    return declare(click.option(*names, **how))
+
+
+def collect(kind: Any, name: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds the options of a dataclass; the command gets it by this name."""
 
     def decorate(command: Any) -> Any:
         @functools.wraps(command)
-        def collected(**given: Any) -> Any:
-            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            return command(**given)
+        def collected(**values: Any) -> Any:
+            mine = {one.name: values.pop(one.name) for one in fields(kind)}
+            return command(**values, **{name: kind(**mine)})
 
-        for option in reversed(options):
-            collected = option(collected)
+        for one in reversed(fields(kind)):
+            collected = one.metadata["click"](collected)
         return collected
 
     return decorate
@@ -261,15 +269,34 @@ def refuse_options(reasons: dict[str, str], unless: str) -> None:
 class StreamOptions:
     """The input of ``run`` and ``forward``."""
 
-    source: str
-    time: str | None
-    key: str | None
-    max_latency: float | None
-    sample_interval: float | None
-    tags: str | None
-    max_age: float | None
-    credentials: str | None
-    tail: bool
+    source: str = declare(click.argument("source", metavar="INPUT"))
+    time: str | None = declare(time)
+    key: str | None = option(
+        "--key",
+        metavar="COLUMN",
+        help="Column that names the target of a row, each with its own model; @topic and @key take it "
+        "from the message.",
+    )
+    max_latency: float | None = option(
+        "--max-latency",
+        type=Duration(),
+        help="Process a partial batch after this long.  [default: 1s for live inputs]",
+    )
+    sample_interval: float | None = option(
+        "--sample-interval",
+        type=Duration(),
+        help="Make a row of the latest tag values at this interval, such as 3min.",
+    )
+    tags: str | None = option(
+        "--tags", metavar="FILE", help="CSV file of the tags to sample, with their columns."
+    )
+    max_age: float | None = option(
+        "--max-age",
+        type=Duration(),
+        help="Treat tag values older than this as missing.  [default: never]",
+    )
+    credentials: str | None = declare(credentials)
+    tail: bool = option("--tail", is_flag=True, help="Wait for more rows at the end of a growing file.")
 
     @property
     def live(self) -> bool:
@@ -321,39 +348,7 @@ class StreamOptions:
         )
 
 
-stream_options = collect(
-    StreamOptions,
-    "stream",
-    click.argument("source", metavar="INPUT"),
-    time,
-    click.option(
-        "--key",
-        metavar="COLUMN",
-        help="Column that names the target of a row, each with its own model; @topic and @key take it "
-        "from the message.",
-    ),
-    click.option(
-        "--max-latency",
-        type=Duration(),
-        metavar="DURATION",
-        help="Process a partial batch after this long.  [default: 1s for live inputs]",
-    ),
-    click.option(
-        "--sample-interval",
-        type=Duration(),
-        metavar="DURATION",
-        help="Make a row of the latest tag values at this interval, such as 3min.",
-    ),
-    click.option("--tags", metavar="FILE", help="CSV file of the tags to sample, with their columns."),
-    click.option(
-        "--max-age",
-        type=Duration(),
-        metavar="DURATION",
-        help="Treat tag values older than this as missing.  [default: never]",
-    ),
-    credentials,
-    click.option("--tail", is_flag=True, help="Wait for more rows at the end of a growing file."),
-)
+stream_options = collect(StreamOptions, "stream")
 
 
 # -- alarms ------------------------------------------------------------------------------------------
@@ -363,10 +358,26 @@ stream_options = collect(
 class AlarmOptions:
     """Where the alarms of ``run`` and ``serve`` are sent; the rest is in the configuration file."""
 
-    alarms: tuple[str, ...]
-    alarm_webhook: str | None
-    alarm_secret_file: Path | None
-    latch: tuple[str, ...]
+    alarms: tuple[str, ...] = option(
+        "--alarms",
+        multiple=True,
+        metavar="OUTPUT",
+        help="Send alarms here: an mqtt://, kafka:// or opc.tcp:// URL, or a .ndjson file. Repeatable.",
+    )
+    alarm_webhook: str | None = option(
+        "--alarm-webhook", metavar="URL", help="Send alarms here in signed POST requests."
+    )
+    alarm_secret_file: Path | None = option(  # noqa: RUF009 - a field
+        "--alarm-secret-file",
+        type=existing_file,
+        help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
+    )
+    latch: tuple[str, ...] = option(
+        "--latch",
+        multiple=True,
+        metavar="CLASS",
+        help="Keep the alarm of this class, or of 'all', active until it is acknowledged. Repeatable.",
+    )
 
     def config(self, model: Any) -> AlarmConfig | None:
         """Return the settings of the configuration file, checked for a model; None: alarms are off."""
@@ -420,29 +431,7 @@ def _open_alarms(name: str, credentials: Credentials | None) -> Sink:
     return sink
 
 
-alarm_options = collect(
-    AlarmOptions,
-    "alarm",
-    click.option(
-        "--alarms",
-        multiple=True,
-        metavar="OUTPUT",
-        help="Send alarms here: an mqtt://, kafka:// or opc.tcp:// URL, or a .ndjson file. Repeatable.",
-    ),
-    click.option("--alarm-webhook", metavar="URL", help="Send alarms here in signed POST requests."),
-    click.option(
-        "--alarm-secret-file",
-        type=existing_file,
-        metavar="FILE",
-        help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
-    ),
-    click.option(
-        "--latch",
-        multiple=True,
-        metavar="CLASS",
-        help="Keep the alarm of this class, or of 'all', active until it is acknowledged. Repeatable.",
-    ),
-)
+alarm_options = collect(AlarmOptions, "alarm")
 
 
 # -- models ------------------------------------------------------------------------------------------

@@ -62,24 +62,86 @@ log = logging.getLogger(_LOGGER)
 class RunOptions:
     """What ``run`` writes, what it learns from besides rows, and how."""
 
-    output: str
-    events: str | None
-    quarantine: str | None
-    checkpoint: str | None
-    save: str | None
-    baseline: str | None
-    baseline_rows: int | None
-    normal_until: str | None
-    normal_class: str | None
-    in_memory: int | None
-    labels: str | None
-    labels_certify: bool
-    labels_normal: str | None
-    alarm_commands: str | None
-    batch_size: int | None
-    drift: str
-    rotate: int | None
-    metrics_port: int | None
+    output: str = options.option(
+        "-o",
+        "--output",
+        default="-",
+        metavar="FILE",
+        help="Predictions: a .ndjson, .csv or .parquet file, a URL, or - for standard output (NDJSON).",
+    )
+    events: str | None = options.option(
+        "--events",
+        metavar="FILE",
+        help="Write batches, drift, checkpoints and bad rows here, as NDJSON.",
+    )
+    quarantine: str | None = options.declare(options.quarantine)
+    checkpoint: str | None = options.option(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="Save progress here; after a crash or kill -9 the same command resumes.",
+    )
+    save: str | None = options.option(
+        "--save", metavar="FILE", help="Write the adapted model here at the end."
+    )
+    baseline: str | None = options.option(
+        "--baseline",
+        metavar="FILE",
+        help="Rows of this target in normal operation: they show how it is calibrated.",
+    )
+    baseline_rows: int | None = options.option(
+        "--baseline-rows",
+        type=Count("number"),
+        help="The first rows of every target are normal operation: use this many as its baseline.",
+    )
+    normal_until: str | None = options.option(
+        "--normal-until",
+        metavar="TIME",
+        help="All rows up to this time are normal: use them as a baseline.",
+    )
+    normal_class: str | None = options.option(
+        "--normal-class",
+        metavar="CLASS",
+        help="Class of a baseline.  [default: that of 'baryflow fit --normal-class']",
+    )
+    in_memory: int | None = options.option(
+        "--in-memory",
+        type=Count("number"),
+        help="With --key: models kept in memory; others are written to disk.  [default: 512 MB of them]",
+    )
+    labels: str | None = options.option(
+        "--labels",
+        metavar="FILE",
+        help="Labels of rows by position, offset or time: a CSV, NDJSON or JSON file, or a topic "
+        "(mqtt://, kafka://). A file is followed if the input is live.",
+    )
+    labels_certify: bool = options.option(
+        "--labels-certify",
+        is_flag=True,
+        help="The labelled rows were chosen at random: let labels count for the certificate.",
+    )
+    labels_normal: str | None = options.option(
+        "--labels-normal",
+        metavar="CLASS",
+        help="Class of labels that AWS Lookout for Equipment rates NO_ANOMALY.",
+    )
+    alarm_commands: str | None = options.option(
+        "--alarm-commands",
+        metavar="FILE",
+        help="Commands that acknowledge or shelve alarms: a CSV, NDJSON or JSON file, or a topic.",
+    )
+    batch_size: int | None = options.option(
+        "--batch-size",
+        type=Count("rows"),
+        help="Rows the model learns from at a time.  [default: 32; more of a file, between adaptations]",
+    )
+    drift: str = options.declare(options.drift)
+    rotate: int | None = options.declare(options.rotate)
+    metrics_port: int | None = options.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serve /metrics (Prometheus) and /health on this port of 127.0.0.1; 0 picks a free one.",
+    )
 
     @property
     def outputs(self) -> tuple[str | None, ...]:
@@ -130,88 +192,7 @@ class RunOptions:
         return {name.replace("_", "-"): getattr(self, name) for name in names}
 
 
-run_options = options.collect(
-    RunOptions,
-    "how",
-    click.option(
-        "-o",
-        "--output",
-        default="-",
-        metavar="FILE",
-        help="Predictions: a .ndjson, .csv or .parquet file, a URL, or - for standard output (NDJSON).",
-    ),
-    click.option(
-        "--events",
-        metavar="FILE",
-        help="Write batches, drift, checkpoints and bad rows here, as NDJSON.",
-    ),
-    options.quarantine,
-    click.option(
-        "--checkpoint",
-        metavar="FOLDER",
-        help="Save progress here; after a crash or kill -9 the same command resumes.",
-    ),
-    click.option("--save", metavar="FILE", help="Write the adapted model here at the end."),
-    click.option(
-        "--baseline",
-        metavar="FILE",
-        help="Rows of this target in normal operation: they show how it is calibrated.",
-    ),
-    click.option(
-        "--baseline-rows",
-        type=Count("number"),
-        help="The first rows of every target are normal operation: use this many as its baseline.",
-    ),
-    click.option(
-        "--normal-until",
-        metavar="TIME",
-        help="All rows up to this time are normal: use them as a baseline.",
-    ),
-    click.option(
-        "--normal-class",
-        metavar="CLASS",
-        help="Class of a baseline.  [default: that of 'baryflow fit --normal-class']",
-    ),
-    click.option(
-        "--in-memory",
-        type=Count("number"),
-        help="With --key: models kept in memory; others are written to disk.  [default: 512 MB of them]",
-    ),
-    click.option(
-        "--labels",
-        metavar="FILE",
-        help="Labels of rows by position, offset or time: a CSV, NDJSON or JSON file, or a topic "
-        "(mqtt://, kafka://). A file is followed if the input is live.",
-    ),
-    click.option(
-        "--labels-certify",
-        is_flag=True,
-        help="The labelled rows were chosen at random: let labels count for the certificate.",
-    ),
-    click.option(
-        "--labels-normal",
-        metavar="CLASS",
-        help="Class of labels that AWS Lookout for Equipment rates NO_ANOMALY.",
-    ),
-    click.option(
-        "--alarm-commands",
-        metavar="FILE",
-        help="Commands that acknowledge or shelve alarms: a CSV, NDJSON or JSON file, or a topic.",
-    ),
-    click.option(
-        "--batch-size",
-        type=Count("rows"),
-        help="Rows the model learns from at a time.  [default: 32; more of a file, between adaptations]",
-    ),
-    options.drift,
-    options.rotate,
-    click.option(
-        "--metrics-port",
-        type=click.IntRange(0, 65535),
-        metavar="PORT",
-        help="Serve /metrics (Prometheus) and /health on this port of 127.0.0.1; 0 picks a free one.",
-    ),
-)
+run_options = options.collect(RunOptions, "how")
 
 
 @click.command(
