@@ -95,10 +95,10 @@ def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParam
 
 
 class Count(click.IntRange):
-    """A number of at least 1, called after what it counts: rows."""
+    """A number of at least 1, or another minimum, called after what it counts: rows."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(1)
+    def __init__(self, what: str, minimum: int = 1) -> None:
+        super().__init__(minimum)
         self.name = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

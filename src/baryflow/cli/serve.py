@@ -87,9 +87,8 @@ log = logging.getLogger("baryflow.cli.serve")
 @click.option("--max-body", type=Count("bytes"), default=8 * 2**20, help="Bytes of a request, at most.")
 @click.option(
     "--target-metrics",
-    type=click.IntRange(0),
+    type=Count("number", 0),
     default=0,
-    metavar="NUMBER",
     help="Targets with their own series in /metrics, at most.",
 )
 @options.log_format
