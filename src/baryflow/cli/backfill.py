@@ -37,7 +37,7 @@ log = logging.getLogger(_LOGGER)
     "--checkpoint",
     required=True,
     metavar="FOLDER",
-    help="Save the state of each target here; the same command resumes, and takes files added since.",
+    help="Save the state of each target here; the same command resumes, and reads files added since.",
 )
 @click.option("--events", metavar="FOLDER", help="Write the events of each target here, as NDJSON.")
 @click.option(

@@ -35,7 +35,7 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
 @click.command(
     cls=Command,
     example="baryflow evaluate pump_*.csv --label condition --domain-from-file --time time",
-    docs="docs/howto/historian-export.md",
+    docs="docs/guide/evaluation.md",
 )
 @labelled_files
 @classifier_option
@@ -51,20 +51,20 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
     "--class-prior",
     multiple=True,
     metavar="CLASS=SHARE",
-    help="Also try what knowing the share of a class would buy; repeatable.  "
+    help="Also try a class prior: the known share of a class; repeatable.  "
     "[default: those of --class-proportions]",
 )
 @click.option(
     "--baseline-rows",
     type=Count("rows", 0),
     default=0,
-    help="Also try what this many rows known to be of --normal-class would buy.",
+    help="Also try a baseline: this many rows known to be of --normal-class.",
 )
 @click.option(
     "--labels",
     type=Count("number", 0),
     default=0,
-    help="Also try what this many labels in all would buy, of rows the model asks for.",
+    help="Also try this many labels in all, of rows that the model asks for.",
 )
 @click.option(
     "--order",
@@ -76,13 +76,13 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
 @click.option(
     "--normal-rows",
     type=Count("rows"),
-    help="With --normal-class: rows of normal operation known of the left-out domain.  [default: none]",
+    help="With --window: rows of the left-out domain known to be of --normal-class.  [default: none]",
 )
 @click.option(
     "--labels-per-class",
     type=Count("number", 0),
     default=0,
-    help="Also show what labels of this many rows for each class of the left-out domain would buy.",
+    help="Also show what labels add after the stream: this many times the number of classes.",
 )
 @click.option(
     "--seeds",

@@ -48,7 +48,7 @@ classifier_option = click.option(
 label_shift_option = click.option(
     "--no-label-shift",
     is_flag=True,
-    help="Take classes to be as frequent as expected; do not estimate that from the target's rows.",
+    help="Assume that classes are as frequent as expected; do not estimate it from the target's rows.",
 )
 
 class_prior_option = click.option(
@@ -74,8 +74,8 @@ ADAPT: dict[str, bool | str] = {"yes": True, "standardise": "standardise", "no":
     "--adapt",
     type=click.Choice(list(ADAPT)),
     default="yes",
-    help="Adapt to the target; only standardise it by its own mean and deviation; or do neither. "
-    "'baryflow evaluate' says which is best.",
+    help="yes: adapt to the target; standardise: only standardise it by its own mean and deviation; no: "
+    "neither. 'baryflow evaluate' shows which is best.",
 )
 @options.model_output
 @click.option("--keep-rows", is_flag=True, help="Keep the rows in the model, for 'baryflow add-source'.")

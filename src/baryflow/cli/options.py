@@ -179,8 +179,8 @@ drift = click.option(
     "--drift",
     type=click.Choice(["report", "forget", "restart", "off"]),
     default="report",
-    help="When a target changes: report it, also discount older rows (forget), or also start over "
-    "(restart); off does not watch for it.",
+    help="When a target changes: report it; forget: also discount older rows; restart: also start "
+    "over; off: do not watch for drift.",
 )
 time = click.option("--time", metavar="COLUMN", help="Timestamp column; copied to each prediction.")
 
@@ -188,15 +188,15 @@ time = click.option("--time", metavar="COLUMN", help="Timestamp column; copied t
 def seed_option(default: int) -> Callable[[Any], Any]:
     """Return the option of the seed."""
     return click.option(
-        "--seed", type=click.IntRange(0), default=default, help="Seed of the random numbers."
+        "--seed", type=Count("number", 0), default=default, help="Seed of the random numbers."
     )
 
 
 seed = seed_option(0)
-jobs = click.option("--jobs", type=click.IntRange(1), default=2, help="Number of processes.")
+jobs = click.option("--jobs", type=Count("number"), default=2, help="Number of processes.")
 fit_jobs = click.option(
     "--jobs",
-    type=click.IntRange(1),
+    type=Count("number"),
     help="Number of processes.  [default: one per core if the fit takes long]",
 )
 quarantine = click.option(
@@ -274,8 +274,8 @@ class StreamOptions:
     key: str | None = option(
         "--key",
         metavar="COLUMN",
-        help="Column that names the target of a row, each with its own model; @topic and @key take it "
-        "from the message.",
+        help="Column that names the target of a row; each target has its own model. @topic and @key "
+        "are read from the message.",
     )
     max_latency: float | None = option(
         "--max-latency",
@@ -288,7 +288,7 @@ class StreamOptions:
         help="Make a row of the latest tag values at this interval, such as 3min.",
     )
     tags: str | None = option(
-        "--tags", metavar="FILE", help="CSV file of the tags to sample, with their columns."
+        "--tags", metavar="FILE", help="CSV file that names the tags to sample, and their columns."
     )
     max_age: float | None = option(
         "--max-age",

@@ -62,7 +62,7 @@ log = logging.getLogger("baryflow.cli.serve")
 @click.option(
     "--workers",
     type=Count("number"),
-    help="Processes that share the targets among them; 1: a thread.  [default: one for each core]",
+    help="Worker processes, which share the targets; 1 uses a thread.  [default: one for each core]",
 )
 @options.alarm_options
 @options.credentials
@@ -78,7 +78,7 @@ log = logging.getLogger("baryflow.cli.serve")
     "--snapshot-every",
     type=Count("batches"),
     default=1024,
-    help="Batches in the journal after which targets are committed; bounds the replay after a kill.",
+    help="Commit targets after this many batches in the journal; bounds the replay after a kill.",
 )
 @click.option(
     "--max-targets", type=Count("number"), default=10_000, help="Targets, at most; others are refused."
