@@ -20,7 +20,7 @@ import numpy as np
 from make_machines import PUMPS, SENSORS, UNLABELLED, write
 
 from baryflow import OnlineDaDiL
-from baryflow.model_selection.rivals import Rivals
+from baryflow.model_selection.rivals import FIRST, Rivals
 
 HERE = Path(__file__).parent / "pumps"
 BATCH = 32
@@ -73,11 +73,11 @@ def score(folder: Path = HERE) -> Score:
         batch = target[start : start + BATCH]
         answers.append(model.predict(batch))  # test ...
         model.partial_fit(batch)  # ... then train
-    rivals = Rivals.fit(X, y, names)
+    plain = Rivals.fit(X, y, names).predict(target, BATCH)
+    pooled, standardised = (plain[name] for name in FIRST)
     everyone = (
-        rivals.predict_pooled(target),
-        rivals.follow_own(target, BATCH),
-        rivals.predict_own(target),
+        pooled[-1],
+        *standardised,
         np.concatenate(answers),
         model.predict(target),
     )

@@ -25,7 +25,7 @@ from make_signals import CHANNELS, FANS, UNLABELLED, write
 from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures, windows
 from baryflow.features.labelled import fit_signals
-from baryflow.model_selection.rivals import Rivals
+from baryflow.model_selection.rivals import FIRST, Rivals
 
 HERE = Path(__file__).parent / "fans"
 LENGTH, STEP, BATCH = 60, 10, 32
@@ -82,12 +82,13 @@ def score(folder: Path = HERE, *, unmixed: bool = False) -> Score:
     pair = fit_signals(known, known.group, SignalFeatures(), OnlineDaDiL(random_state=0), step=STEP)
     target = pair.features.transform(new)
     rivals = Rivals.fit(pair.features.transform(known), known.label, known.group)
-    said = [rivals.predict_pooled(target), rivals.follow_own(target, BATCH), rivals.predict_own(target)]
+    pooled, standardised = (rivals.predict(target, BATCH)[name] for name in FIRST)
+    said = [pooled[-1], *standardised]
     said += follow(pair.model, target)
     model = OnlineDaDiL(random_state=0)
     pair = fit_signals(known, known.group, SignalFeatures(), model, step=STEP, normal="normal")
     said += follow(pair.learn_normal(signals[:COMMISSIONED]).model, pair.features.transform(new))
-    alone = Rivals.fit(raw, states, names).predict_own(signals)
+    alone = Rivals.fit(raw, states, names).predict(signals, BATCH)[FIRST[1]][-1]
     shares = [float(np.mean(one == new.label)) for one in said]
     return Score(float(np.mean(alone == truth)), *shares)
 

@@ -69,7 +69,6 @@ def _read_events(path: Path) -> list[dict[str, Any]]:
         kind = event.get("event") if isinstance(event, dict) else None
         if kind == "warning" and ("label" in event or "labels" in event):
             kind = "label"
-        if kind in ("drift", "watch", "alarm", "label") and "message" in event:
-            listed = {"event": kind, "position": event.get("position"), "text": event["message"]}
-            found.append(listed | ({"time": event["time"]} if event.get("time") else {}))
+        if kind in ("drift", "watch", "alarm", "label"):
+            found.append(event | {"event": kind})
     return found

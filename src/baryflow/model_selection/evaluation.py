@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,10 @@ class Evaluation:
         groups: dict[Any, list[DomainScore]] = {}
         for score in self.scores:
             groups.setdefault(score.domain, []).append(score)
-        return tuple(group[0] if len(group) == 1 else _mean(group) for group in groups.values())
+        return tuple(
+            group[0] if len(group) == 1 else replace(_average(group), seed=-1)
+            for group in groups.values()
+        )
 
     def summary(self) -> DomainScore:
         """Return the mean over targets, each counting the same.
@@ -200,9 +204,9 @@ class Evaluation:
             Its domain is "mean", and its rows are those of all targets together.
         """
         domains = self.by_domain()
-        mean = _mean(domains)
+        mean: DomainScore = _average(domains)
         n_rows = sum(score.n_rows for score in domains)
-        return replace(mean, domain="mean", n_rows=n_rows, decision="", reason="", report="")
+        return replace(mean, domain="mean", seed=-1, n_rows=n_rows, decision="", reason="", report="")
 
     def best_plain(self) -> str:
         """Return the name of the plain classifier that is best on average, while rows flow.
@@ -225,10 +229,9 @@ class Evaluation:
         """
         domains, best = self.by_domain(), self.best_plain()
         cells = [_HEAD, *(_cells(score, best, self._percent) for score in (*domains, self.summary()))]
-        width = [max(len(line[k]) for line in cells) for k in range(len(_HEAD))]
-        head, *body, mean = (_aligned(line, width) for line in cells)
-        rule = "-" * max(len(line) for line in (head, *body, mean))
-        lines = [self._title(), "", _over(width), head, rule, *body, rule, mean, "", *_LEGEND]
+        head, rule, *body, mean = _align(cells, left=(0, len(_HEAD) - 1))
+        over = _name_groups(head)
+        lines = [self._title(), "", over, head, rule, *body, rule, mean, "", *_LEGEND]
         lines.append(
             f"best plain: {best}; of all plain classifiers the best while rows flow, in hindsight"
         )
@@ -254,22 +257,13 @@ class Evaluation:
         if not found:
             raise InvalidInputError("there are no labels in this evaluation: use labels_per_class=3")
         cells: list[tuple[str, ...]] = [_LABEL_HEAD]
-        for name, labels in [*lines, ("mean", _mean_labels(found))]:
+        for name, labels in [*lines, ("mean", _average(found))]:
             if labels is not None:
                 figures = [getattr(labels, figure) for figure in _LABEL_FIGURES]
                 cells.append((name, str(labels.n_labels), *_show(figures, self._percent)))
-        width = [max(len(line[k]) for line in cells) for k in range(len(_LABEL_HEAD))]
-        head, *body, mean = (
-            "  ".join(
-                cell.rjust(size) if k else cell.ljust(size)
-                for k, (cell, size) in enumerate(zip(line, width, strict=True))
-            )
-            for line in cells
-        )
+        head, rule, *body, mean = _align(cells)
         title = f"{self._what()} on rows without a label, after the stream"
-        return "\n".join(
-            [title, "", head, "-" * len(head), *body, "-" * len(head), mean, "", *_LABEL_LEGEND]
-        )
+        return "\n".join([title, "", head, rule, *body, rule, mean, "", *_LABEL_LEGEND])
 
     def settings_table(self) -> str:
         """Return how each setting did on average, as text for a terminal.
@@ -291,19 +285,11 @@ class Evaluation:
             flowing += f" ± {_show([spread[one.setting]], self._percent)[0]}" if spread else ""
             gain = "" if one is found[0] else gain if gain.startswith("-") else f"+{gain}"
             cells.append((one.setting.way, one.setting.describe_knowledge(), flowing, gain, *rest))
-        width = [max(len(line[k]) for line in cells) for k in range(len(_SETTING_HEAD))]
-        head, *body = (
-            "  ".join(
-                cell.rjust(size) if k > 1 else cell.ljust(size)
-                for k, (cell, size) in enumerate(zip(line, width, strict=True))
-            )
-            for line in cells
-        )
         n_targets, n_seeds = len(self.by_domain()), len({score.seed for score in self.scores})
         title = f"{self._what()} of settings, mean over {count_of(n_targets, 'domain')}"
         if n_seeds > 1:
             title += f"; ±: deviation over {n_seeds} streams of each"
-        return "\n".join([title, "", head, "-" * len(head), *body, "", *_SETTING_LEGEND])
+        return "\n".join([title, "", *_align(cells, left=(0, 1)), "", *_SETTING_LEGEND])
 
     def recommend(self) -> SettingScore:
         """Return the setting to use: the simplest that is at most 1 point worse than the best.
@@ -336,7 +322,7 @@ class Evaluation:
         seeds = sorted({score.seed for score in self.scores})
         if len(seeds) < 2:
             return {}
-        means = [_mean_settings([s.settings for s in self.scores if s.seed == seed]) for seed in seeds]
+        means = [_average([s for s in self.scores if s.seed == seed]).settings for seed in seeds]
         return {
             same[0].setting: float(np.std([one.flowing for one in same], ddof=1))
             for same in zip(*means, strict=True)
@@ -446,41 +432,20 @@ class Evaluation:
         ]
 
 
-def _mean(scores: Sequence[DomainScore]) -> DomainScore:
-    """Return the mean of scores; what was decided and said is the first's."""
-    means: dict[str, Any] = {
-        name: float(np.mean([getattr(s, name) for s in scores])) for name in _FIGURES
-    }
-    labels = [score.labels for score in scores if score.labels is not None]
-    plain = tuple(
-        PlainScore(
-            same[0].name,
-            float(np.mean([one.flowing for one in same])),
-            float(np.mean([one.end for one in same])),
-        )
-        for same in zip(*(score.plain for score in scores), strict=True)
-    )
-    means |= {"plain": plain, "labels": _mean_labels(labels) if labels else None}
-    means["settings"] = _mean_settings([score.settings for score in scores])
-    return replace(scores[0], seed=-1, **means)
-
-
-def _mean_settings(scores: Sequence[tuple[SettingScore, ...]]) -> tuple[SettingScore, ...]:
-    return tuple(
-        SettingScore(
-            same[0].setting,
-            *(
-                float(np.mean([getattr(one, name) for one in same]))
-                for name in ("flowing", "end", "balanced")
-            ),
-        )
-        for same in zip(*scores, strict=True)
-    )
-
-
-def _mean_labels(scores: Sequence[LabelScore]) -> LabelScore:
-    means = {name: float(np.mean([getattr(s, name) for s in scores])) for name in _LABEL_FIGURES}
-    return LabelScore(round(float(np.mean([score.n_labels for score in scores]))), **means)
+def _average(scores: Sequence[Any]) -> Any:
+    """Return the mean of the numbers in scores, and in the scores they hold; the rest is the first's."""
+    found: dict[str, Any] = {}
+    for field in fields(scores[0]):
+        values = [getattr(score, field.name) for score in scores]
+        values = [value for value in values if value is not None]
+        kind = type(values[0]) if values else None
+        if kind in (float, int):
+            found[field.name] = float(np.mean(values)) if kind is float else round(np.mean(values))
+        elif kind is tuple:
+            found[field.name] = tuple(map(_average, zip(*values, strict=True)))
+        elif kind is LabelScore:
+            found[field.name] = _average(values)
+    return replace(scores[0], **found)
 
 
 def _cells(score: DomainScore, best: str, percent: bool) -> tuple[str, ...]:
@@ -494,26 +459,23 @@ def _show(values: Sequence[float], percent: bool) -> list[str]:
     return ["–" if np.isnan(v) else f"{100 * v:.1f}" if percent else f"{v:.3f}" for v in values]
 
 
-def _aligned(cells: tuple[str, ...], width: list[int]) -> str:
-    """Return cells in columns: the first and the last to the left, numbers to the right."""
-    last = len(cells) - 1
-    return "  ".join(
-        cell.ljust(size) if k in (0, last) else cell.rjust(size)
-        for k, (cell, size) in enumerate(zip(cells, width, strict=True))
-    ).rstrip()
+def _align(cells: Sequence[tuple[str, ...]], left: Sequence[int] = (0,)) -> list[str]:
+    """Return the lines of a table, with a rule below the first; columns in `left` are not numbers."""
+    width = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(size) if k in left else cell.rjust(size)
+            for k, (cell, size) in enumerate(zip(line, width, strict=True))
+        ).rstrip()
+        for line in cells
+    ]
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
 
 
-def _over(width: list[int]) -> str:
+def _name_groups(head: str) -> str:
     """Return the line above the heads of the columns, which says whose figures stand below."""
-
-    def span(first: int, last: int) -> int:
-        return sum(width[first : last + 1]) + 2 * (last - first)
-
-    return "  ".join(
-        [
-            " " * span(0, 2),
-            "standardised".center(span(3, 4)),
-            "best plain".center(span(5, 6)),
-            "model".center(span(7, 8)),
-        ]
-    ).rstrip()
+    line, starts = "", [match.start() for match in re.finditer("flowing", head)]
+    for start, name in zip(starts, ("standardised", "best plain", "model"), strict=True):
+        end = head.index("end", start) + len("end")
+        line = line.ljust(start) + name.center(end - start)
+    return line.rstrip()

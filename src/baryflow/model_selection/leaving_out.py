@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,6 @@ from baryflow.model_selection.settings import (
 )
 from baryflow.validation import Floats, as_choice, as_count, as_matrix, count_of
 
-_NONE = float("nan")
 #: How often rows to label are drawn.
 _DRAWS = 3
 #: A warning is issued if fewer rows of a target flow.
@@ -170,20 +168,26 @@ def evaluate(
     metric = as_metric(scoring)
     batch_size, n_seeds = as_count(batch_size, "batch_size"), as_count(n_seeds, "n_seeds")
     random_state = as_count(random_state, "random_state", minimum=0)
-    if as_count(labels_per_class, "labels_per_class", minimum=0) and not isinstance(model, OnlineDaDiL):
-        raise InvalidInputError(
-            f"labels_per_class needs an OnlineDaDiL, which learns from labels of target rows; got a "
-            f"{type(model).__name__}"
-        )
+    as_count(labels_per_class, "labels_per_class", minimum=0)
+    for_online_dadil = {
+        "labels_per_class": labels_per_class,
+        "class_prior": class_prior,
+        "baseline_rows": baseline_rows,
+        "labels": labels,
+    }
+    for name, value in for_online_dadil.items():
+        if value and not isinstance(model, OnlineDaDiL):
+            raise InvalidInputError(f"{name} needs an OnlineDaDiL, got a {type(model).__name__}")
     rows = as_matrix(X, "X", allow_nan=True)
-    problem = _Problem(
-        X, rows, _column(y, "y", len(rows)), _column(sample_domain, "sample_domain", len(rows))
-    )
-    check_classes(np.unique(problem.y))
-    knowledge = _read_knowledge(
-        model, problem.y, class_proportions, class_prior, baseline_rows, baseline_class, labels
-    )
-    settings = _Settings(
+    y, domain = _column(y, "y", len(rows)), _column(sample_domain, "sample_domain", len(rows))
+    check_classes(np.unique(y))
+    knowledge = _read_knowledge(y, class_proportions, class_prior, baseline_rows, baseline_class, labels)
+    trial = _Trial(
+        model,
+        X,
+        rows,
+        y,
+        domain,
         order,
         batch_size,
         metric,
@@ -195,8 +199,7 @@ def evaluate(
         class_proportions,
         knowledge,
     )
-    work = partial(_leave_out, model, problem, settings)
-    found = for_each(work, problem.targets(targets), n_jobs=n_jobs, verbose=verbose)
+    found = for_each(trial.leave_out, trial.targets(targets), n_jobs=n_jobs, verbose=verbose)
     name = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
     return Evaluation(
         tuple(score for scores in found for score in scores),
@@ -210,7 +213,6 @@ def evaluate(
 
 
 def _read_knowledge(
-    model: Any,
     y: Any,
     class_proportions: Mapping[Any, float] | None,
     class_prior: Mapping[Any, float] | None,
@@ -225,11 +227,6 @@ def _read_knowledge(
     expect_proportions(prior, classes)
     as_count(baseline_rows, "baseline_rows", minimum=0)
     as_count(labels, "labels", minimum=0)
-    for name, value in {
-        "class_prior": class_prior, "baseline_rows": baseline_rows, "labels": labels,
-    }.items():  # fmt: skip
-        if value and not isinstance(model, OnlineDaDiL):
-            raise InvalidInputError(f"{name} needs an OnlineDaDiL, got a {type(model).__name__}")
     if baseline_rows and baseline_class is None:
         if prior is None:
             raise InvalidInputError(
@@ -287,14 +284,41 @@ def _collect_warnings(
     return number, result, [(one.category, str(one.message)) for one in heard]
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """Labelled rows of several domains."""
+def _column(values: Any, name: str, n: int) -> Any:
+    """Return one value for each row, none of them missing."""
+    column = np.asarray(values)
+    if column.shape != (n,):
+        raise InvalidInputError(f"expected {name} to have shape (n_samples={n},), got {column.shape}")
+    missing = np.array(
+        [value is None or str(value) in {"nan", "NaT", "<NA>"} for value in column.tolist()]
+    )
+    if missing.any():
+        raise InvalidInputError(
+            f"{name} holds no value at position {int(missing.argmax())} ({int(missing.sum())} such "
+            f"entries): fill it in, or drop the row"
+        )
+    return column
 
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A model, labelled rows of several domains, and how they flow past it."""
+
+    model: Any
     X: Any  # as they came, for the model
     rows: Floats  # as an array, for its rivals
     y: Any
     domain: Any
+    order: str
+    batch_size: int
+    metric: Metric
+    n_seeds: int
+    labels_per_class: int
+    random_state: int
+    classifier: Any
+    names: Any
+    class_proportions: Mapping[Any, float] | None
+    knowledge: Knowledge
 
     def targets(self, wanted: Any) -> list[Any]:
         """Return the domains to leave out, having checked that the others can be learned."""
@@ -319,206 +343,148 @@ class _Problem:
                 )
         return targets
 
+    def leave_out(self, target: Any) -> list[DomainScore]:
+        """Return the scores of one target, in as many orders as there are seeds."""
+        flows = self.domain == target
+        known, mine = np.flatnonzero(~flows), np.flatnonzero(flows)
+        rivals = Rivals.fit(self.rows[known], self.y[known], self.domain[known], self.classifier)
+        fitted = self._fit(known, mine)
+        baseline = self._find_baseline(mine)
+        mine, scores = np.setdiff1d(mine, baseline), []
+        for seed in range(self.random_state, self.random_state + self.n_seeds):
+            some = self._draw(mine, seed, target)
+            turn = some[arrange(self.y[some], self.order, seed)]
+            score = self._score(deepcopy(fitted), rivals, turn, target, seed)
+            scores.append(replace(score, settings=self._try_settings(fitted, turn, baseline)))
+        return scores
 
-@dataclass(frozen=True, eq=False)
-class _Settings:
-    order: str
-    batch_size: int
-    metric: Metric
-    n_seeds: int
-    labels_per_class: int
-    random_state: int
-    classifier: Any
-    names: Any
-    class_proportions: Mapping[Any, float] | None
-    knowledge: Knowledge
+    def _find_baseline(self, mine: Any) -> Any:
+        """Return the first rows of a target that are of the baseline's class; at most half of them."""
+        wanted = self.knowledge.baseline_rows
+        known = mine[self.y[mine] == self.knowledge.baseline_class] if wanted else mine[:0]
+        return known[: min(wanted, len(known) // 2)]
 
+    def _draw(self, mine: Any, seed: int, target: Any) -> Any:
+        """Return those rows of a target that flow."""
+        if self.class_proportions is None:
+            return mine
+        rng = np.random.default_rng([seed, 1])
+        some = mine[draw_proportions(self.y[mine], self.class_proportions, rng)]
+        if len(some) < _FEW:
+            warnings.warn(
+                f"{target} has only {count_of(len(some), 'row')} for these class proportions: add rows "
+                "of the frequent class, or lower its share",
+                UserWarning,
+                stacklevel=2,
+            )
+        return some
 
-def _column(values: Any, name: str, n: int) -> Any:
-    """Return one value for each row, none of them missing."""
-    column = np.asarray(values)
-    if column.shape != (n,):
-        raise InvalidInputError(f"expected {name} to have shape (n_samples={n},), got {column.shape}")
-    missing = np.array(
-        [value is None or str(value) in {"nan", "NaT", "<NA>"} for value in column.tolist()]
-    )
-    if missing.any():
-        raise InvalidInputError(
-            f"{name} holds no value at position {int(missing.argmax())} ({int(missing.sum())} such "
-            f"entries): fill it in, or drop the row"
-        )
-    return column
+    def _fit(self, known: Any, mine: Any) -> Any:
+        """Return the model, having learned all domains but one, in one of the ways of `evaluate`."""
+        model = clone(self.model)
+        prefix = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+        domains = f"{prefix}sample_domain"
+        rows, y = take_rows(self.X, known), self.y[known]
+        # A pipeline takes a parameter of its last step by this name only without routing.
+        with config_context(enable_metadata_routing=False):
+            if not has_fit_parameter(last_step(model), "sample_domain"):
+                return model.fit(rows, y)
+            if learns_from_rows(model):
+                if self.names is None or not isinstance(model, OnlineDaDiL):
+                    return model.fit(rows, y, **{domains: self.domain[known]})
+                model.fit(InOrder(rows, self.names), y, self.domain[known])
+                del model.feature_names_in_  # rows to predict have no names
+                return model
+            codes = 1 + np.unique(self.domain, return_inverse=True)[1]
+            codes[mine] *= -1
+            labels = self.y.copy()
+            labels[mine] = labels[known[0]]
+            return model.fit(self.X, labels, **{domains: codes})
 
-
-def _leave_out(model: Any, problem: _Problem, settings: _Settings, target: Any) -> list[DomainScore]:
-    """Return the scores of one target, in as many orders as there are seeds."""
-    flows = problem.domain == target
-    known, mine = np.flatnonzero(~flows), np.flatnonzero(flows)
-    rivals = Rivals.fit(
-        problem.rows[known], problem.y[known], problem.domain[known], settings.classifier
-    )
-    fitted = _fit(clone(model), problem, known, mine, settings.names)
-    baseline = _find_baseline(problem.y, mine, settings.knowledge)
-    mine, scores = np.setdiff1d(mine, baseline), []
-    for seed in range(settings.random_state, settings.random_state + settings.n_seeds):
-        some = _draw(problem.y, mine, settings.class_proportions, seed, target)
-        turn = some[arrange(problem.y[some], settings.order, seed)]
-        score = _score(deepcopy(fitted), rivals, problem, turn, target, seed, settings)
-        scores.append(replace(score, settings=_try_settings(fitted, problem, turn, baseline, settings)))
-    return scores
-
-
-def _find_baseline(y: Any, mine: Any, knowledge: Knowledge) -> Any:
-    """Return the first rows of a target that are of the baseline's class; at most half of them."""
-    known = mine[y[mine] == knowledge.baseline_class] if knowledge.baseline_rows else mine[:0]
-    return known[: min(knowledge.baseline_rows, len(known) // 2)]
-
-
-def _draw(y: Any, mine: Any, shares: Mapping[Any, float] | None, seed: int, target: Any) -> Any:
-    """Return those rows of a target that flow."""
-    if shares is None:
-        return mine
-    some = mine[draw_proportions(y[mine], shares, np.random.default_rng([seed, 1]))]
-    if len(some) < _FEW:
-        warnings.warn(
-            f"{target} has only {count_of(len(some), 'row')} for these class proportions: add rows of "
-            "the frequent class, or lower its share",
-            UserWarning,
-            stacklevel=2,
-        )
-    return some
-
-
-def _try_settings(
-    fitted: Any, problem: _Problem, turn: Any, baseline: Any, settings: _Settings
-) -> tuple[SettingScore, ...]:
-    """Return the scores of all settings on one stream of a target."""
-    if not isinstance(fitted, OnlineDaDiL):
-        return ()
-    turn = turn[:: -(-len(turn) // MOST_ROWS) or 1]
-    X, y, known, found = take_rows(problem.X, turn), problem.y[turn], settings.knowledge, []
-    for setting in known.list_settings(fitted.adapt):
-        model = known.apply(fitted, setting, take_rows(problem.X, baseline))
-        flowing, end = play(model, X, y, settings.batch_size, setting.labels)
-        scores = settings.metric(y, flowing), settings.metric(y, end), balanced_accuracy(y, flowing)
-        found.append(SettingScore(setting, *scores))
-    return tuple(found)
-
-
-def _fit(model: Any, problem: _Problem, known: Any, mine: Any, columns: Any = None) -> Any:
-    """Return the model, having learned all domains but one, in one of the three ways of `evaluate`.
-
-    `columns` are the names of the columns of an array, for warnings.
-    """
-    prefix = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
-    names = f"{prefix}sample_domain"
-    # A pipeline takes a parameter of its last step by this name only without routing.
-    with config_context(enable_metadata_routing=False):
-        if not has_fit_parameter(last_step(model), "sample_domain"):
-            return model.fit(take_rows(problem.X, known), problem.y[known])
-        if learns_from_rows(model):
-            domains, rows = {names: problem.domain[known]}, take_rows(problem.X, known)
-            if columns is None or not isinstance(model, OnlineDaDiL):
-                return model.fit(rows, problem.y[known], **domains)
-            model.fit(InOrder(rows, columns), problem.y[known], **domains)
-            del model.feature_names_in_  # rows to predict have no names
-            return model
-        codes = 1 + np.unique(problem.domain, return_inverse=True)[1]
-        codes[mine] *= -1
-        labels = problem.y.copy()
-        labels[mine] = labels[known[0]]
-        return model.fit(problem.X, labels, **{names: codes})
-
-
-def _score(
-    model: Any,
-    rivals: Rivals,
-    problem: _Problem,
-    turn: Any,
-    target: Any,
-    seed: int,
-    settings: _Settings,
-) -> DomainScore:
-    """Let rows flow past a fitted model, and return how it did beside its rivals."""
-    X, rows, y = take_rows(problem.X, turn), problem.rows[turn], problem.y[turn]
-    score = settings.metric
-    source = score(y, rivals.predict_pooled(rows))
-    flowing, last = _NONE, last_step(model)
-    if learns_from_rows(model) or not has_fit_parameter(last, "sample_domain"):
-        with warnings.catch_warnings():
-            if isinstance(last, OnlineDaDiL):  # named below
-                warnings.filterwarnings("ignore", "columns? ", UserWarning)
-            flowing = score(y, np.concatenate(list(follow(model, X, settings.batch_size))))
-    if isinstance(last, OnlineDaDiL):
-        _warn_of_columns(last, settings.names)
-    end = score(y, model.predict(X))
-    decision = getattr(last, "committee_", None)
-    return DomainScore(
-        domain=target,
-        seed=seed,
-        n_rows=len(y),
-        source=source,
-        standardised_flowing=score(y, rivals.follow_own(rows, settings.batch_size)),
-        standardised_end=score(y, rivals.predict_own(rows)),
-        flowing=flowing,
-        end=end,
-        harm=max(0.0, source - float(np.nanmin([flowing, end]))),
-        decision="" if decision is None else "adapt" if decision.adapts else "do not adapt",
-        reason="" if decision is None else decision.reason,
-        report=last.report() if hasattr(last, "report") else "",
-        labels=_try_labels(model, rivals, problem, turn, seed, settings),
-        plain=tuple(
+    def _score(self, model: Any, rivals: Rivals, turn: Any, target: Any, seed: int) -> DomainScore:
+        """Let rows flow past a fitted model, and return how it did beside its rivals."""
+        X, rows, y, score = take_rows(self.X, turn), self.rows[turn], self.y[turn], self.metric
+        pooled, standardised, *others = (
             PlainScore(name, *(score(y, said) for said in both))
-            for name, both in rivals.follow_others(rows, settings.batch_size).items()
-        ),
-    )
-
-
-def _warn_of_columns(model: OnlineDaDiL, names: Any) -> None:
-    """Warn of columns of the target that are not as they should be."""
-    names = getattr(model, "feature_names_in_", names)
-    faults = find_faults(model.knowledge_, model.state_, names)
-    if faults:
-        warnings.warn(describe_new_faults({}, faults), UserWarning, stacklevel=2)
-
-
-def _try_labels(
-    model: OnlineDaDiL, rivals: Rivals, problem: _Problem, turn: Any, seed: int, settings: _Settings
-) -> LabelScore | None:
-    """Return what labels of some rows would buy, as the mean of several draws.
-
-    All scores are of the same rows: those to which neither way of choosing gives a label.
-    """
-    if not settings.labels_per_class:
-        return None
-    X, rows, y, score = take_rows(problem.X, turn), problem.rows[turn], problem.y[turn], settings.metric
-    known = np.flatnonzero(~np.isin(np.arange(len(problem.y)), turn))
-    sources = problem.rows[known], problem.y[known], problem.domain[known]
-    # At least half of the rows are left to be predicted, however the others were chosen.
-    n = min(settings.labels_per_class * len(model.classes_), len(y) // 4)
-    if n == 0:
-        return None
-    queried, asked = model.spawn(), np.zeros(0, dtype=np.intp)
-    while len(asked) < n:
-        query = queried.query(min(len(model.classes_), n - len(asked)))
-        if not len(query):
-            break
-        asked = np.append(asked, query.positions)
-        queried.feedback(query.rows, y[query.positions])
-    found = []
-    for draw in range(_DRAWS):
-        chosen = np.random.default_rng([seed, draw]).choice(len(y), n, replace=False)
-        random = model.spawn().feedback(take_rows(X, chosen), y[chosen], certify=True)
-        rest = np.setdiff1d(np.arange(len(y)), np.append(chosen, asked))
-        plain = rivals.learn_labels(*sources, rows, chosen, y[chosen])
-        found.append(
-            [
-                *(score(y[rest], one.predict(take_rows(X, rest))) for one in (model, random, queried)),
-                max(
-                    score(y[rest], predict(rows)[rest])
-                    for predict in (plain.predict_pooled, plain.predict_own)
-                ),
-                random.certificate_.accuracy,
-            ]
+            for name, both in rivals.predict(rows, self.batch_size).items()
         )
-    return LabelScore(n, *np.mean(found, axis=0).tolist())
+        flowing, last = float("nan"), last_step(model)
+        if learns_from_rows(model) or not has_fit_parameter(last, "sample_domain"):
+            with warnings.catch_warnings():
+                if isinstance(last, OnlineDaDiL):  # named below
+                    warnings.filterwarnings("ignore", "columns? ", UserWarning)
+                flowing = score(y, np.concatenate(list(follow(model, X, self.batch_size))))
+        if isinstance(last, OnlineDaDiL):
+            self._warn_of_columns(last)
+        end = score(y, model.predict(X))
+        decision = getattr(last, "committee_", None)
+        return DomainScore(
+            domain=target,
+            seed=seed,
+            n_rows=len(y),
+            source=pooled.end,
+            standardised_flowing=standardised.flowing,
+            standardised_end=standardised.end,
+            flowing=flowing,
+            end=end,
+            harm=max(0.0, pooled.end - float(np.nanmin([flowing, end]))),
+            decision="" if decision is None else "adapt" if decision.adapts else "do not adapt",
+            reason="" if decision is None else decision.reason,
+            report=last.report() if hasattr(last, "report") else "",
+            labels=self._try_labels(model, rivals, turn, seed),
+            plain=tuple(others),
+        )
+
+    def _warn_of_columns(self, model: OnlineDaDiL) -> None:
+        """Warn of columns of the target that are not as they should be."""
+        names = getattr(model, "feature_names_in_", self.names)
+        faults = find_faults(model.knowledge_, model.state_, names)
+        if faults:
+            warnings.warn(describe_new_faults({}, faults), UserWarning, stacklevel=2)
+
+    def _try_settings(self, fitted: Any, turn: Any, baseline: Any) -> tuple[SettingScore, ...]:
+        """Return the scores of all settings on one stream of a target."""
+        if not isinstance(fitted, OnlineDaDiL):
+            return ()
+        turn = turn[:: -(-len(turn) // MOST_ROWS) or 1]
+        X, y, known, found = take_rows(self.X, turn), self.y[turn], self.knowledge, []
+        for setting in known.list_settings(fitted.adapt):
+            model = known.apply(fitted, setting, take_rows(self.X, baseline))
+            flowing, end = play(model, X, y, self.batch_size, setting.labels)
+            scores = self.metric(y, flowing), self.metric(y, end), balanced_accuracy(y, flowing)
+            found.append(SettingScore(setting, *scores))
+        return tuple(found)
+
+    def _try_labels(self, model: OnlineDaDiL, rivals: Rivals, turn: Any, seed: int) -> LabelScore | None:
+        """Return what labels of some rows would buy, as the mean of several draws.
+
+        All scores are of the same rows: those to which neither way of choosing gives a label.
+        """
+        if not self.labels_per_class:
+            return None
+        X, rows, y, score = take_rows(self.X, turn), self.rows[turn], self.y[turn], self.metric
+        known = np.flatnonzero(~np.isin(np.arange(len(self.y)), turn))
+        sources = self.rows[known], self.y[known], self.domain[known]
+        # At least half of the rows are left to be predicted, however the others were chosen.
+        n = min(self.labels_per_class * len(model.classes_), len(y) // 4)
+        if n == 0:
+            return None
+        queried, asked = model.spawn(), np.zeros(0, dtype=np.intp)
+        while len(asked) < n:
+            query = queried.query(min(len(model.classes_), n - len(asked)))
+            if not len(query):
+                break
+            asked = np.append(asked, query.positions)
+            queried.feedback(query.rows, y[query.positions])
+        found = []
+        for draw in range(_DRAWS):
+            chosen = np.random.default_rng([seed, draw]).choice(len(y), n, replace=False)
+            random = model.spawn().feedback(take_rows(X, chosen), y[chosen], certify=True)
+            rest = np.setdiff1d(np.arange(len(y)), np.append(chosen, asked))
+            plain = rivals.predict_with_labels(*sources, rows, chosen, y[chosen])
+            scores = [
+                score(y[rest], one.predict(take_rows(X, rest))) for one in (model, random, queried)
+            ]
+            best = max(score(y[rest], predicted[rest]) for predicted in plain)
+            found.append([*scores, best, random.certificate_.accuracy])
+        return LabelScore(n, *np.mean(found, axis=0).tolist())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,9 +15,15 @@ from sklearn.svm import SVC
 
 from baryflow.validation import Floats
 
-#: Plain classifiers beside logistic regression.
-_OTHERS = {"a support vector machine": SVC(), "extra trees": ExtraTreesClassifier(random_state=0)}
-#: Rows that these are fitted on, at most: a support vector machine takes long for more.
+#: Names of the first classifiers: of rows on one scale, and of rows standardised by domain.
+FIRST = ("not adapting", "standardising each domain separately")
+#: All of them by these two names.
+_KINDS: dict[tuple[str, str], Any] = {
+    FIRST: LogisticRegression(max_iter=1000),
+    ("a support vector machine", "a support vector machine on standardised domains"): SVC(),
+    ("extra trees", "extra trees on standardised domains"): ExtraTreesClassifier(random_state=0),
+}
+#: Rows that the others are fitted on, at most: a support vector machine takes long for more.
 _MOST_ROWS = 5000
 
 
@@ -73,10 +79,8 @@ class Rivals:
     """Plain classifiers of the sources: of rows on one scale, and of rows standardised by domain."""
 
     sources: Moments
-    pooled: Any
-    own: Any
-    #: More of them by name, each as such a pair.
-    others: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    #: The two of each kind, by their names.
+    classifiers: dict[tuple[str, str], tuple[Any, Any]]
 
     @classmethod
     def fit(cls, X: Floats, y: Any, domain: Any, classifier: Any = None) -> Self:
@@ -89,43 +93,47 @@ class Rivals:
         classifier : classifier, optional
             Without it logistic regression, and others beside it.
         """
-        template = LogisticRegression(max_iter=1000) if classifier is None else classifier
         sources = Moments.of(X)
-        rows = sources.standardise(X), _standardise_domains(X, domain, sources)
+        pooled, own = sources.standardise(X), _standardise_domains(X, domain, sources)
         some = np.random.default_rng(0).permutation(len(X))[:_MOST_ROWS]
         if len(np.unique(y[some])) < len(np.unique(y)):  # a class is rare
             some = np.arange(len(X))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # near the minimum is good enough
-            pooled, own = (clone(template).fit(Z, y) for Z in rows)
-            others = {
-                name: (clone(one).fit(rows[0][some], y[some]), clone(one).fit(rows[1][some], y[some]))
-                for name, one in (_OTHERS.items() if classifier is None else ())
-            }
-        return cls(sources, pooled, own, others)
+        found = {}
+        for names, template in _KINDS.items() if classifier is None else [(FIRST, classifier)]:
+            rows = slice(None) if names == FIRST else some
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # near the minimum is good enough
+                pair = [clone(template).fit(Z[rows], y[rows]) for Z in (pooled, own)]
+            found[names] = pair[0], pair[1]
+        return cls(sources, found)
 
-    def follow_others(self, X: Floats, batch_size: int) -> dict[str, tuple[Any, Any]]:
-        """Return predictions of the other classifiers: for each batch as it comes, and at the end.
+    def predict(self, X: Floats, batch_size: int) -> dict[str, tuple[Any, Any]]:
+        """Return predictions of each classifier: for each batch as it comes, and at the end.
+
+        A batch is standardised by the rows that came before it, the first one as the sources are:
+        nothing else is known. At the end all rows are standardised by all of them.
 
         Parameters
         ----------
         X : array of shape (n, n_features)
-            In the order in which they flow.
+            Rows of the target in the order in which they flow.
         batch_size : int
         """
         found = {}
-        pooled, end = self.sources.standardise(X), self._standardise_own(X)
+        pooled, end = self.sources.standardise(X), Moments.of(X).standardise(X, self.sources)
         flowing = self._standardise_flowing(X, batch_size)
-        for name, (of_pooled, of_own) in self.others.items():
+        for (name, standardised), (of_pooled, of_own) in self.classifiers.items():
             answers = of_pooled.predict(pooled)
             found[name] = answers, answers
-            found[f"{name} on standardised domains"] = of_own.predict(flowing), of_own.predict(end)
+            found[standardised] = of_own.predict(flowing), of_own.predict(end)
         return found
 
-    def learn_labels(
+    def predict_with_labels(
         self, X: Floats, y: Any, domain: Any, target: Floats, labelled: Any, labels: Any
-    ) -> Self:
-        """Return classifiers of the sources and of some rows of the target, both with half the weight.
+    ) -> list[Any]:
+        """Return predictions by the first two classifiers, fitted with labels of some target rows.
+
+        The sources and the labelled rows have half the weight each.
 
         Parameters
         ----------
@@ -138,34 +146,18 @@ class Rivals:
         labels : array of shape (k,)
         """
         # Rows are repeated: not every classifier takes weights.
-        times = max(1, round(len(X) / len(labelled)))
-        y = np.concatenate([y, np.repeat(labels, times)])
-
-        def fit(classifier: Any, sources: Floats, rows: Floats) -> Any:
-            more = np.repeat(rows[labelled], times, axis=0)
-            return clone(classifier).fit(np.concatenate([sources, more]), y)
-
-        pooled = self.sources.standardise(X), self.sources.standardise(target)
-        own = _standardise_domains(X, domain, self.sources), self._standardise_own(target)
-        return replace(self, pooled=fit(self.pooled, *pooled), own=fit(self.own, *own))
-
-    def predict_pooled(self, X: Floats) -> Any:
-        """Return what the classifier of all sources says of target rows."""
-        return self.pooled.predict(self.sources.standardise(X))
-
-    def predict_own(self, X: Floats) -> Any:
-        """Return what is said of target rows that are standardised by all of them."""
-        return self.own.predict(self._standardise_own(X))
-
-    def _standardise_own(self, X: Floats) -> Floats:
-        return Moments.of(X).standardise(X, self.sources)
-
-    def follow_own(self, X: Floats, batch_size: int) -> Any:
-        """Return what is said of each batch, standardised by the rows that came before it.
-
-        The first batch is standardised as the sources are: nothing else is known.
-        """
-        return self.own.predict(self._standardise_flowing(X, batch_size))
+        repeated = np.repeat(labelled, max(1, round(len(X) / len(labelled))))
+        y = np.concatenate([y, np.repeat(labels, len(repeated) // len(labelled))])
+        found = []
+        for classifier, sources, rows in zip(
+            self.classifiers[FIRST],
+            (self.sources.standardise(X), _standardise_domains(X, domain, self.sources)),
+            (self.sources.standardise(target), Moments.of(target).standardise(target, self.sources)),
+            strict=True,
+        ):
+            fitted = clone(classifier).fit(np.concatenate([sources, rows[repeated]]), y)
+            found.append(fitted.predict(rows))
+        return found
 
     def _standardise_flowing(self, X: Floats, batch_size: int) -> Floats:
         """Return rows, each batch standardised by the rows before it."""

@@ -1,28 +1,22 @@
-"""Names and numbers as the page shows them; all text from outside is escaped here."""
+"""Names and numbers as the page shows them."""
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from typing import Any
 
+from markupsafe import Markup, escape
+
 #: Longer names are shortened in the middle.
 _MAX_NAME = 60
-#: Characters that an HTML document must not contain.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 #: Positions at which a long name may wrap; never inside an HTML entity.
 _BREAK = re.compile(r"(?<=[_./:\\|-])(?=\w)")
 _MISSING = "–"
 
 
-def escape(text: Any) -> str:
-    """Return text with HTML special characters escaped and unprintable ones replaced."""
-    return html.escape(_UNPRINTABLE.sub("\ufffd", str(text)))
-
-
 def short_name(name: Any, kind: str = "", longest: int = _MAX_NAME) -> str:
-    """Return a name of limited length, not escaped; a number gets its kind as a prefix."""
+    """Return a name of limited length; a number gets its kind as a prefix."""
     text = str(name) if isinstance(name, str) or not kind else f"{kind} {name}"
     text = " ".join(text.split()) or "(no name)"
     if len(text) <= longest:
@@ -31,26 +25,9 @@ def short_name(name: Any, kind: str = "", longest: int = _MAX_NAME) -> str:
     return f"{text[:half].rstrip()}…{text[-half + 1 :].lstrip()}"
 
 
-def breakable(text: Any) -> str:
+def breakable(text: Any) -> Markup:
     """Return escaped text that may wrap after the separators of a name."""
-    return _BREAK.sub("<wbr>", escape(text))
-
-
-def name_html(name: Any, kind: str = "") -> str:
-    """Return a name as HTML, with the full name as a tooltip if it was shortened."""
-    short = short_name(name, kind)
-    tooltip = f' title="{escape(name)}"' if "…" in short else ""
-    return f"<bdi{tooltip}>{breakable(short)}</bdi>"
-
-
-def report_html(text: str) -> str:
-    """Return a text report as HTML: one paragraph per line, with indented lines indented."""
-    lines = []
-    for line in text.splitlines():
-        cells = " · ".join(re.split(" {2,}", line.strip()))
-        indent = ' class="in"' if line.startswith("  ") else ""
-        lines.append(f"<p{indent}>{escape(cells)}</p>")
-    return f'<div class="report">{"".join(lines)}</div>'
+    return Markup(_BREAK.sub("<wbr>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def format_percent(share: float) -> str:
