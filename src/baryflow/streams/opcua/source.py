@@ -347,8 +347,8 @@ _MESSAGES = 200
 class _Subscription:
     """Changes of nodes, in the order in which the server reports them; none is dropped here.
 
-    asyncua's own subscription drops changes that are not read in time. This one asks for no more meanwhile,
-    so that the server's queue holds them.
+    asyncua's own subscription drops changes that are not read in time. This one asks for no more
+    meanwhile, so that the server's queue holds them.
 
     `nodes` are by tag address; `clocks` are variables that hold the plant's time.
     """
