@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baryflow import codec
-from baryflow.core.summary import Factors, Matrices, PackedFactors
+from baryflow.core.summary import Factors, Groups, Matrices, PackedFactors
 from baryflow.exceptions import InvalidInputError
 from tests.strategies import seeds
 
@@ -12,7 +12,9 @@ D, P = 20, 3  # a limit of five vectors, and room for eight more
 
 
 def merge(spreads, i, j, share, step, metric=None):
-    spreads.merge(np.array([i]), np.array([j]), np.array([share]), step[None], metric)
+    masses, means = np.zeros(max(i, j) + 1), np.zeros((max(i, j) + 1, D))
+    masses[i], masses[j], means[j] = 1.0 - share, share, step
+    spreads.merge(Groups.of(np.array([i]), np.array([j]), masses, means), metric)
 
 
 class Rows:

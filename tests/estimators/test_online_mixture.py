@@ -250,14 +250,16 @@ def test_fit_is_reset_and_one_pass():
     assert again.mixture_ == once.mixture_ == OnlineGaussianMixture(5).partial_fit(X).mixture_
 
 
-def test_long_batches_are_taken_in_pieces():
-    X = blobs(np.random.default_rng(0), 1000, 2)
+def test_long_batches_are_taken_in_pieces_that_grow():
+    X = blobs(np.random.default_rng(0), 3000, 2)
     model = OnlineGaussianMixture(5).fit(X)
-    assert model.mixture_.mass == pytest.approx(1000)
-    pieces = OnlineGaussianMixture(5)
-    for piece in np.array_split(X[:960], 15):
-        pieces.partial_fit(piece)
-    assert pieces.partial_fit(X[960:]).mixture_ == model.mixture_
+    assert model.mixture_.mass == pytest.approx(3000)
+    pieces, start = OnlineGaussianMixture(5), 0
+    while start < len(X):
+        size = max(64, start // 4)
+        pieces.partial_fit(X[start : start + size])
+        start += size
+    assert pieces.mixture_ == model.mixture_
 
 
 def test_scores_come_from_the_mixture():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -33,6 +34,47 @@ _BUDGET = 2**22
 _SCALE_CHANGE = 0.1
 
 
+class Groups(NamedTuple):
+    """Components of which several become one: into which ones, and which others go there.
+
+    Those that go into the same one follow each other; `starts` are the numbers of the first ones.
+    """
+
+    into: Integers
+    others: Integers
+    starts: Integers
+    kept: Floats  # share of each component in what it becomes
+    shares: Floats  # those of the others
+    steps: Floats  # from the mean of what they go into to theirs
+    shifts: Floats  # by how much the means of what they go into change
+
+    @classmethod
+    def of(cls, into: Integers, others: Integers, masses: Floats, means: Floats) -> Groups:
+        """Let each of some components go into one that stays."""
+        order = np.argsort(into, kind="stable")
+        others = others[order]
+        into, starts = np.unique(into[order], return_index=True)
+        sizes = np.diff(starts, append=len(others))
+        # Components that never occur merge into one that never occurs.
+        never = masses[into] + np.add.reduceat(masses[others], starts) <= 0.0
+        mine = np.where(never, 1.0, masses[into])
+        theirs = np.where(np.repeat(never, sizes), 1.0, masses[others])
+        total = mine + np.add.reduceat(theirs, starts)
+        shares = theirs / np.repeat(total, sizes)
+        steps = means[others] - np.repeat(means[into], sizes, axis=0)
+        shifts = np.add.reduceat(shares[:, None] * steps, starts)
+        return cls(into, others, starts, mine / total, shares, steps, shifts)
+
+    def repeat(self, values: Floats) -> Floats:
+        """Return what belongs to the groups for each of the others."""
+        return np.repeat(values, np.diff(self.starts, append=len(self.others)), axis=0)
+
+    def sum(self, values: Floats) -> Floats:
+        """Return the sums of what belongs to the others, each times its share, for the groups."""
+        shares = self.shares.reshape(-1, *[1] * (values.ndim - 1))
+        return np.asarray(np.add.reduceat(shares * values, self.starts))
+
+
 @dataclass(frozen=True, eq=False)
 class Matrices:
     """A covariance matrix for every component, shape (K, d, d), merged exactly."""
@@ -52,15 +94,13 @@ class Matrices:
             more = given.covariances
         return Matrices(np.concatenate([self.covariances, more]))
 
-    def merge(self, i: Integers, j: Integers, shares: Floats, steps: Floats, _: Any = None) -> None:
-        """Merge components j into i, in place.
-
-        `shares` are those of j in their mass, `steps` lead from the means of i to those of j.
-        """
-        part, kept = shares[:, None, None], self.covariances
-        between = ((1.0 - shares)[:, None] * steps)[:, :, None] * steps[:, None, :]
-        between += kept[j] - kept[i]
-        kept[i] += part * between
+    def merge(self, groups: Groups, _: Any = None) -> None:
+        """Merge the components of each group, in place."""
+        kept, (i, j) = self.covariances, (groups.into, groups.others)
+        steps = groups.steps - groups.repeat(groups.shifts)
+        between = groups.sum(kept[j] + steps[:, :, None] * steps[:, None, :])
+        between += groups.kept[:, None, None] * groups.shifts[:, :, None] * groups.shifts[:, None, :]
+        kept[i] = groups.kept[:, None, None] * kept[i] + between
 
     def select(self, some: Booleans) -> Matrices:
         """Return those of some components."""
@@ -162,26 +202,34 @@ class Factors:
         products = [one.T @ one for one in self.vectors]
         return np.reshape(products, (-1, d, d)) + self.diagonal[:, :, None] * np.eye(d)
 
-    def merge(
-        self, i: Integers, j: Integers, shares: Floats, steps: Floats, metric: Floats | None
-    ) -> None:
-        """Merge components j into i, in place, as those of :class:`Matrices`."""
-        part = shares[:, None]
-        self.diagonal[i] += part * (self.diagonal[j] - self.diagonal[i])
-        self.rest[i] += part * (self.rest[j] - self.rest[i])
-        for pair in zip(i.tolist(), j.tolist(), shares.tolist(), steps, strict=True):
-            self._merge_pair(*pair, metric)
+    def merge(self, groups: Groups, metric: Floats | None) -> None:
+        """Merge the components of each group, in place."""
+        i, j = groups.into, groups.others
+        part = groups.kept[:, None]
+        self.diagonal[i] = part * self.diagonal[i] + groups.sum(self.diagonal[j])
+        self.rest[i] = part * self.rest[i] + groups.sum(self.rest[j])
+        n_columns = self.diagonal.shape[1]
+        for one, (start, end) in enumerate(pairwise([*groups.starts.tolist(), len(j)])):
+            others, roots = j[start:end].tolist(), np.sqrt(groups.shares[start:end])
+            kept, mine = math.sqrt(groups.kept[one]), self.vectors[i[one]]
+            if end - start == 1:  # a pair spreads in one direction
+                steps = kept * roots[:, None] * groups.steps[start:end]
+            else:
+                shift = groups.shifts[one]
+                steps = np.empty((end - start + 1, n_columns))
+                np.multiply(groups.steps[start:end] - shift, roots[:, None], out=steps[:-1])
+                np.multiply(shift, kept, out=steps[-1])
+            joint = [kept * mine]
+            for other, root in zip(others, roots.tolist(), strict=True):
+                if len(self.vectors[other]):
+                    joint.append(root * self.vectors[other])
+                    self.vectors[other] = mine[:0]
+            self.vectors[i[one]] = self._shortened(int(i[one]), np.concatenate([*joint, steps]), metric)
 
-    def _merge_pair(self, i: int, j: int, share: float, step: Floats, metric: Floats | None) -> None:
-        mine, other = self.vectors[i], self.vectors[j]
-        n = len(mine)
-        joint = np.empty((n + len(other) + 1, len(step)))
-        np.multiply(mine, math.sqrt(1.0 - share), out=joint[:n])
-        np.multiply(other, math.sqrt(share), out=joint[n:-1])
-        np.multiply(step, math.sqrt(share * (1.0 - share)), out=joint[-1])
-        if metric is not None and len(joint) > self.limit + _WAITING:
-            joint = self._shorten(i, joint, metric)
-        self.vectors[i], self.vectors[j] = joint, other[:0]
+    def _shortened(self, i: int, joint: Floats, metric: Floats | None) -> Floats:
+        if metric is None or len(joint) <= self.limit + _WAITING:
+            return joint
+        return self._shorten(i, joint, metric)
 
     def _shorten(self, i: int, joint: Floats, metric: Floats) -> Floats:
         """Return the combinations of vectors that matter most."""
@@ -234,6 +282,8 @@ def _check(name: str, array: Any, shape: tuple[int, ...]) -> None:
 
 #: Keeps the weight of a pair of components that never occur from being 0 / 0.
 _TINY = 1e-300
+#: A component this many times lighter than another one hardly moves it.
+_LIGHT = 8.0
 _ARRAYS = ("masses", "points", "places")
 
 
@@ -271,6 +321,11 @@ class PoolState:
                 f"expected the {name} of a saved pool to have shape {shape}, got {array.shape}"
             )
         check_values(np.asarray(array, dtype=np.float64), f"the pool's {name}", allow_nan=False)
+
+
+def _harmonic(masses: Floats, others: Floats) -> Floats:
+    """Return m_i·m_j / (m_i + m_j) of all pairs."""
+    return np.asarray((masses * others + _TINY) / (masses + others + _TINY))
 
 
 class Pool:
@@ -331,16 +386,34 @@ class Pool:
         self, masses: Floats, means: Floats, stds: Floats, spreads: Spreads | None = None
     ) -> None:
         """Add components; without `spreads` they are axis-aligned."""
-        n = len(self)
         self._masses = np.concatenate([self._masses, masses])
         self._points = np.concatenate([self._points, np.hstack([means, stds])])
         if self._metric is not None:
             self._places = np.concatenate([self._places, means @ self._metric])
         if self._spreads is not None:
             self._spreads = self._spreads.plus(stds, spreads)
-        if self._costs is not None:
-            self._costs = np.pad(self._costs, (0, len(masses)))
-            self._measure(self._costs, np.arange(n, len(self)))
+
+    def absorb(self, masses: Floats, means: Floats, stds: Floats, limit: int) -> None:
+        """Add components to a pool of at most `limit`, and merge until there are not more.
+
+        Where the pool is full, those that fit a component of it go there at once: it costs less than to
+        merge any two components of the pool.
+        """
+        n = len(self)
+        self.append(masses, means, stds)
+        if n == limit:
+            places = self._points if self._places is None else self._places
+            costs = squared_distances(places[n:], places[:n])
+            costs *= _harmonic(self._masses[n:, None], self._masses[:n])
+            nearest = costs.argmin(axis=1)
+            table = self._table(n)
+            fit = costs[np.arange(len(nearest)), nearest] <= table.min()
+            if fit.any():
+                into = nearest[fit]
+                self._merge(into, n + np.flatnonzero(fit))
+                self._measure(table, np.unique(into))
+                self._keep(np.append(np.ones(n, dtype=bool), ~fit))
+        self.compress(limit)
 
     def set_metric(self, metric: Floats) -> None:
         """Measure all distances again through another metric."""
@@ -353,61 +426,77 @@ class Pool:
     def compress(self, limit: int) -> None:
         """Merge components with their nearest ones until at most `limit` are left.
 
-        A round merges all pairs in which each component is the other's nearest and which are merged in
-        any case: as long as one component more than there are too many has a neighbour as near. As
-        hardly any merge brings components nearer to each other, the result is that of merging pair by
-        pair. Arrays are changed in place: call it after :meth:`append`, which has made new ones.
+        In a round every component goes into its nearest one if it is merged in any case, as long as one
+        component more than there are too many has a neighbour as near, and if both are nearest to each
+        other or the other one is much heavier. Hardly any merge brings components nearer to each other,
+        and a light one hardly moves a heavy one, so the result is that of merging pair by pair. Arrays
+        are changed in place: call it after :meth:`append`, which has made new ones.
         """
         if len(self) <= limit:
             return
         everyone, gone = np.arange(len(self)), np.zeros(len(self), dtype=bool)
-        if self._costs is None:
-            self._costs = np.empty((len(self), len(self)))
-            self._measure(self._costs, everyone)
+        costs = self._table(len(self))
         while (surplus := len(self) - limit - int(gone.sum())) > 0:
-            nearest = self._costs.argmin(axis=1)
-            cost = self._costs[everyone, nearest]
+            nearest = costs.argmin(axis=1)
+            cost = costs[everyone, nearest]
             enough = np.partition(cost, surplus)[surplus]
-            mutual = (nearest[nearest] == everyone) & (everyone < nearest)
-            first = np.flatnonzero(mutual & (cost <= enough))
-            first = first[cost[first].argsort(kind="stable")][:surplus]
-            second = nearest[first]
-            gone[second] = True
-            self._merge(first, second)
-            self._measure(self._costs, first)
-            self._costs[gone] = self._costs[:, gone] = np.inf
-        kept = ~gone
+            others = self._masses[nearest]
+            lighter = (self._masses < others) | ((self._masses == others) & (everyone > nearest))
+            alone = (nearest[nearest] == everyone) | (_LIGHT * self._masses < others)
+            goes = (cost <= enough) & lighter & alone
+            goes = np.flatnonzero(goes & ~goes[nearest])
+            goes = goes[cost[goes].argsort(kind="stable")][:surplus]
+            gone[goes] = True
+            self._merge(nearest[goes], goes)
+            self._measure(costs, np.unique(nearest[goes]))
+            costs[gone] = costs[:, gone] = np.inf
+        self._keep(~gone)
+
+    def _table(self, n: int) -> Floats:
+        """Return what it costs to merge any two of the first n components, infinite on the diagonal."""
+        known = 0 if self._costs is None else len(self._costs)
+        costs = np.zeros((n, n))
+        if self._costs is not None:
+            costs[:known, :known] = self._costs
+        if known < n:
+            self._measure(costs, np.arange(known, n))
+        self._costs = costs
+        return costs
+
+    def _keep(self, some: Booleans) -> None:
+        """Keep some components only."""
         for name in _ARRAYS:
             array = getattr(self, f"_{name}")
-            setattr(self, f"_{name}", None if array is None else array[kept])
-        self._costs = self._costs[np.ix_(kept, kept)]
+            setattr(self, f"_{name}", None if array is None else array[some])
+        if self._costs is not None:
+            known = some[: len(self._costs)]
+            self._costs = self._costs[np.ix_(known, known)]
         if self._spreads is not None:
-            self._spreads = self._spreads.select(kept)
+            self._spreads = self._spreads.select(some)
 
     def _measure(self, costs: Floats, some: Integers) -> None:
-        """Put what it costs to merge some components with all others into the table."""
-        places = self._points if self._places is None else self._places
+        """Put what it costs to merge some components with all in the table into it."""
+        n = len(costs)
+        places = (self._points if self._places is None else self._places)[:n]
         block = squared_distances(places[some], places, reproducible=True)
-        mine = self._masses[some, None]
-        block *= (mine * self._masses + _TINY) / (mine + self._masses + _TINY)
+        block *= _harmonic(self._masses[some, None], self._masses[:n])
         costs[some], costs[:, some] = block, block.T
         costs[some, some] = np.inf
 
-    def _merge(self, i: Integers, j: Integers) -> None:
-        """Merge components j into components i, in place, keeping mean and variance of both."""
-        mass = self._masses[i] + self._masses[j]
-        # Two components that never occur merge into one that never occurs.
-        share = np.divide(self._masses[j], mass, out=np.full(len(i), 0.5), where=mass > 0.0)
-        part, steps = share[:, None], self.means[j] - self.means[i]
+    def _merge(self, into: Integers, others: Integers) -> None:
+        """Merge components into others, in place, keeping mean and variance of all together."""
+        groups = Groups.of(into, others, self._masses, self.means)
+        i, j, part = groups.into, groups.others, groups.kept[:, None]
         if self._spreads is not None:
-            self._spreads.merge(i, j, share, steps, self._metric)
-        variance = (1.0 - part) * np.square(self.stds[i])
-        variance += part * np.square(self.stds[j])
-        variance += part * (1.0 - part) * np.square(steps)
-        self._points[i] = np.hstack([self.means[i] + part * steps, np.sqrt(variance)])
+            self._spreads.merge(groups, self._metric)
+        between = groups.sum(
+            np.square(self.stds[j]) + np.square(groups.steps - groups.repeat(groups.shifts))
+        )
+        variance = part * (np.square(self.stds[i]) + np.square(groups.shifts)) + between
+        self._points[i] = np.hstack([self.means[i] + groups.shifts, np.sqrt(variance)])
         if self._places is not None:
-            self._places[i] += part * (self._places[j] - self._places[i])
-        self._masses[i] = mass
+            self._places[i] += groups.sum(self._places[j] - groups.repeat(self._places[i]))
+        self._masses[i] += np.add.reduceat(self._masses[j], groups.starts)
 
     def state(self) -> PoolState:
         """Return everything the pool holds, to continue bit for bit."""
@@ -535,8 +624,8 @@ class Moments:
         return Moments(self.counts, self.means + by, self.deviations)
 
 
-#: Rows turned into components at once; longer batches are taken in pieces.
-_SMALLEST_PIECE = 64
+#: Rows turned into components at once: the more, the more were seen. Longer batches are taken in pieces.
+_SMALLEST_PIECE, _LARGEST_PIECE, _GROWTH = 64, 1024, 0.25
 
 
 class Components(NamedTuple):
@@ -596,16 +685,17 @@ class StreamSummary:
         if self.settings.half_life is not None:
             self.fade(0.5 ** (float(weights.sum()) / self.settings.half_life))
         X = X - self._seen()
-        size = max(_SMALLEST_PIECE, self.settings.max_components)
-        for start in range(0, len(X), size):
-            self._absorb(*distinct_rows(X[start : start + size], weights[start : start + size]))
+        while len(X):
+            size = min(int(_GROWTH * self.mass), _LARGEST_PIECE)
+            size = max(size, _SMALLEST_PIECE, self.settings.max_components)
+            self._absorb(*distinct_rows(X[:size], weights[:size]))
+            X, weights = X[size:], weights[size:]
 
     def _absorb(self, X: Floats, weights: Floats) -> None:
         self.mass += float(weights.sum())
         self._moments = self._moments.plus(Moments.of(X, weights))
         X, stds = self._filled(X)
-        self._pool.append(weights, X, stds)
-        self._compress()
+        self._pool.absorb(weights, X, stds, self.settings.n_kept)
 
     def copy(self) -> Self:
         """Return an independent copy: an update can be made on it and discarded if it fails."""
