@@ -244,11 +244,11 @@ class _Connection:
         try:
             self.client.reconnect()
         except OSError as error:
-            final = _explain_failure(error, self.endpoint)
+            reason, final = _explain_error(error, self.endpoint)
             if final:
-                self.fail(final)
+                self.fail(reason)
             self._short = 0
-            return _explain_absence(error, self.endpoint)
+            return reason
         while not self.client.loop(1.0) and not self._ended.is_set():
             if not self.number and time.monotonic() > until:
                 return _SILENT
@@ -332,35 +332,35 @@ _OTHER_HOST = (62, 64)
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
 
 
-def _explain_failure(error: OSError, endpoint: Endpoint) -> str:
-    """Return why a connection can never be made, or nothing if a retry may succeed."""
+def _explain_error(error: OSError, endpoint: Endpoint) -> tuple[str, bool]:
+    """Return why a connection cannot be made, and whether it never can."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
-            return f"the certificate is for another host than {endpoint.host}: use the name in it"
-        return (
-            f"the certificate is not trusted ({error.verify_message}): set ca_file in its "
-            "credentials to the authority that signed it"
-        )
+            reason = f"the certificate is for another host than {endpoint.host}: use the name in it"
+        else:
+            reason = (
+                f"the certificate is not trusted ({error.verify_message}): set ca_file in its "
+                "credentials to the authority that signed it"
+            )
+        return reason, True
     if isinstance(error, ssl.SSLError) and not isinstance(error, _HUNG_UP):
         code = (error.reason or "").upper()
+        reason = "the port does not use TLS: use another port, or mqtt:// without TLS"
         if "ALERT" in code or "CERTIFICATE" in code:
-            return (
+            reason = (
                 f"the broker refuses the TLS connection ({code.lower().replace('_', ' ')}): it may "
                 "require a client certificate, cert_file and key_file"
             )
-        return "the port does not use TLS: use another port, or mqtt:// without TLS"
-    return ""  # for an unknown host too, because a name server may be away
-
-
-def _explain_absence(error: OSError, endpoint: Endpoint) -> str:
-    """Return why a broker may not have answered."""
-    if isinstance(error, socket.gaierror):
-        return f"there is no host {endpoint.host!r}: check its name"
-    if isinstance(error, ConnectionRefusedError):
-        return "the connection is refused: check host and port, and whether the broker runs"
-    if endpoint.scheme == "mqtts" and isinstance(error, _HUNG_UP):
-        return "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
-    return f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
+        return reason, True
+    if isinstance(error, socket.gaierror):  # perhaps a name server is away
+        reason = f"there is no host {endpoint.host!r}: check its name"
+    elif isinstance(error, ConnectionRefusedError):
+        reason = "the connection is refused: check host and port, and whether the broker runs"
+    elif endpoint.scheme == "mqtts" and isinstance(error, _HUNG_UP):
+        reason = "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
+    else:
+        reason = f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
+    return reason, False
 
 
 def _explain_refusal(reason: Any, endpoint: Endpoint, client_id: str) -> str:
@@ -467,11 +467,6 @@ class MqttSource(_Connection, Source):
         self.client.on_subscribe = self._on_subscribe
         self.client.on_message = self._on_message
         self.start()
-
-    @property
-    def columns(self) -> list[str]:
-        """The selected columns; messages may have others, which are not known in advance."""
-        return list(self._columns)
 
     @property
     def wanted(self) -> list[str]:
