@@ -185,7 +185,7 @@ class Sending:
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
-        with Publisher(self.port) as publisher:
+        with Publisher(self.port, "sender") as publisher:  # beside a "publisher" of the test
             for number in self.numbers:
                 name = f"{self.topic} {number}" if self.named else None
                 publisher.send(self.topic, make_record(self.rows, number), name)

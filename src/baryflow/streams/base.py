@@ -164,7 +164,8 @@ class Source(Protocol):
 
     @property
     def columns(self) -> list[str]:
-        """All columns of the input."""
+        """All columns of the input; if they are not known in advance, those of the rows."""
+        return list(self.wanted)
 
     @property
     def wanted(self) -> list[str]:

@@ -404,7 +404,6 @@ class KafkaSource(Source):
         self._topic, self._group = endpoint.path, endpoint.options.get("group") or None
         self._buffers = {"": self._make_buffer("")}  # raises at once if columns are invalid
         self._next: dict[str, int] = {}  # partition → the next message to fetch
-        self._acknowledged: dict[str, int] = {}
         self._hooks: tuple[Assigned, Revoked] | None = None
         self._failure: Exception | None = None
         self._begun = self._closed = False
@@ -436,11 +435,6 @@ class KafkaSource(Source):
         except BaseException:
             self._consumer.close()
             raise
-
-    @property
-    def columns(self) -> list[str]:
-        """The selected columns; messages may have others, which are not known in advance."""
-        return self._columns
 
     @property
     def wanted(self) -> list[str]:
@@ -580,7 +574,6 @@ class KafkaSource(Source):
 
     def _give_up(self, name: str) -> None:
         self._next.pop(name, None)
-        self._acknowledged.pop(name, None)
         if self._buffers.pop(name, None) is not None and self._hooks is not None:
             try:
                 self._hooks[1](name)
@@ -715,26 +708,17 @@ class KafkaSource(Source):
 
     def acknowledge(self, cursor: dict[str, Any]) -> None:
         """Commit offsets to the group, for monitoring; only our own cursor decides where to resume."""
-        new = {
-            name: at
-            for name, at in cursor.get("offsets", {}).items()
-            if name in self._next and at > self._acknowledged.get(name, -1)
-        }
-        if self._group is None or not new:
+        offsets = {name: at for name, at in cursor.get("offsets", {}).items() if name in self._next}
+        if self._group is None or not offsets:
             return
-        self._acknowledged |= new
         try:
-            self._consumer.commit(offsets=_topic_partitions(self._topic, new), asynchronous=True)
+            self._consumer.commit(offsets=_topic_partitions(self._topic, offsets), asynchronous=True)
         except KafkaException as error:
-            self._committed(error.args[0], _topic_partitions(self._topic, new))
+            self._committed(error.args[0])
 
-    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Handle the result of a commit; librdkafka calls this from poll."""
-        if error is None:
-            return
-        for one in partitions:
-            self._acknowledged.pop(_name_partition(one.topic, one.partition), None)
-        if error.code() not in _REBALANCING and not self._monitor.away:
+    def _committed(self, error: KafkaError | None, _: Any = None) -> None:
+        """Report an error of a commit, which the next one makes good; `poll` calls this."""
+        if error is not None and error.code() not in _REBALANCING and not self._monitor.away:
             self._monitor.notify(
                 f"offsets could not be committed to the group ({error.name()}); nothing is lost"
             )

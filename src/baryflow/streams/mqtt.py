@@ -143,7 +143,7 @@ class _Connection:
         self._lock = threading.Lock()  # no acknowledgement is queued while `number` changes
         self._tried = threading.Event()  # the first attempt has succeeded or failed
         self._ended = threading.Event()
-        self._reported = False
+        self._lost_at: float | None = None
         self._refusal, self._reason = "", None  # why the last attempt failed, and the connection ended
         self.client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,
@@ -205,10 +205,6 @@ class _Connection:
         """Handle an ``error`` that ends the connection for good."""
         raise NotImplementedError
 
-    def answered(self) -> None:
-        """Report that opening has succeeded."""
-        self._tried.set()
-
     def fail(self, reason: str) -> None:
         """End the connection for good."""
         self.error = self.error or UnreachableError(f"{self.endpoint}: {reason}")
@@ -226,8 +222,8 @@ class _Connection:
                 self.fail(f"{_NO_MQTT} ({error!r})")
                 break
             if not self._ended.is_set():
-                if not self._reported:  # report it once, until the broker answers again
-                    self._reported = True
+                if self._lost_at is None:  # report it once, until the broker answers again
+                    self._lost_at = time.monotonic()
                     self.lost(reason)
                 self._tried.set()
                 if self._connections > before and (not self._short or self._expiry):
@@ -244,11 +240,11 @@ class _Connection:
         try:
             self.client.reconnect()
         except OSError as error:
-            final = _explain_failure(error, self.endpoint)
+            reason, final = _explain_error(error, self.endpoint)
             if final:
-                self.fail(final)
+                self.fail(reason)
             self._short = 0
-            return _explain_absence(error, self.endpoint)
+            return reason
         while not self.client.loop(1.0) and not self._ended.is_set():
             if not self.number and time.monotonic() > until:
                 return _SILENT
@@ -263,8 +259,6 @@ class _Connection:
                 f"another process uses the client id {self.client_id!r}: each run needs its own, set "
                 "one with ?client=NAME"
             )
-        elif code in _EXPELLED:
-            self.fail(f"the broker has disconnected us: {self._reason}")
         # Without a reason from the broker, paho reports an unspecified error.
         return "closed" if code == _UNSPECIFIED else str(self._reason).lower()
 
@@ -277,8 +271,9 @@ class _Connection:
         self._connections += 1
         with self._lock:
             self.number = self._connections
-        self._opened, self._reported = time.monotonic(), False
+        self._opened = time.monotonic()
         self.opened(bool(flags.session_present), properties)
+        self._lost_at = None
 
     def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         self._reason = self._reason or reason
@@ -324,43 +319,41 @@ _SILENT = "it does not answer: check host, port and firewall, or use mqtts:// if
 #: MQTT 5 reason codes after which a retry may succeed.
 _TRANSIENT = {0x80, 0x81, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x93, 0x97, 0x9C, 0x9F}
 _UNSPECIFIED, _PROTOCOL_ERROR, _TAKEN_OVER = 0x80, 0x82, 0x8E
-#: Not authorised, banned, and disconnected by an administrator.
-_EXPELLED = {0x87, 0x8A, 0x98}
 #: OpenSSL's codes for a certificate with another host name or endpoint.
 _OTHER_HOST = (62, 64)
 #: The other end has closed the connection, perhaps only for now.
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
 
 
-def _explain_failure(error: OSError, endpoint: Endpoint) -> str:
-    """Return why a connection can never be made, or nothing if a retry may succeed."""
+def _explain_error(error: OSError, endpoint: Endpoint) -> tuple[str, bool]:
+    """Return why a connection cannot be made, and whether it never can."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
-            return f"the certificate is for another host than {endpoint.host}: use the name in it"
-        return (
-            f"the certificate is not trusted ({error.verify_message}): set ca_file in its "
-            "credentials to the authority that signed it"
-        )
+            reason = f"the certificate is for another host than {endpoint.host}: use the name in it"
+        else:
+            reason = (
+                f"the certificate is not trusted ({error.verify_message}): set ca_file in its "
+                "credentials to the authority that signed it"
+            )
+        return reason, True
     if isinstance(error, ssl.SSLError) and not isinstance(error, _HUNG_UP):
         code = (error.reason or "").upper()
+        reason = "the port does not use TLS: use another port, or mqtt:// without TLS"
         if "ALERT" in code or "CERTIFICATE" in code:
-            return (
+            reason = (
                 f"the broker refuses the TLS connection ({code.lower().replace('_', ' ')}): it may "
                 "require a client certificate, cert_file and key_file"
             )
-        return "the port does not use TLS: use another port, or mqtt:// without TLS"
-    return ""  # for an unknown host too, because a name server may be away
-
-
-def _explain_absence(error: OSError, endpoint: Endpoint) -> str:
-    """Return why a broker may not have answered."""
-    if isinstance(error, socket.gaierror):
-        return f"there is no host {endpoint.host!r}: check its name"
-    if isinstance(error, ConnectionRefusedError):
-        return "the connection is refused: check host and port, and whether the broker runs"
-    if endpoint.scheme == "mqtts" and isinstance(error, _HUNG_UP):
-        return "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
-    return f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
+        return reason, True
+    if isinstance(error, socket.gaierror):  # perhaps a name server is away
+        reason = f"there is no host {endpoint.host!r}: check its name"
+    elif isinstance(error, ConnectionRefusedError):
+        reason = "the connection is refused: check host and port, and whether the broker runs"
+    elif endpoint.scheme == "mqtts" and isinstance(error, _HUNG_UP):
+        reason = "it closes TLS connections: use the port for TLS, or mqtt:// without TLS"
+    else:
+        reason = f"no answer ({str(error) or type(error).__name__}): check host, port and firewall"
+    return reason, False
 
 
 def _explain_refusal(reason: Any, endpoint: Endpoint, client_id: str) -> str:
@@ -460,18 +453,12 @@ class MqttSource(_Connection, Source):
         self._ignored = False  # whether a message on the topic of no tag has arrived
         self._has_qos0 = False  # whether a message with QoS 0 has arrived
         self._resumed = self._subscribed = self._closed = False
-        self._lost_at: float | None = None
         client_id = endpoint.option("client", _default_client_id(endpoint, options.durable))
         expiry = endpoint.int_option("expiry", _EXPIRY, 1, 2**32 - 2) if options.durable else 0
         super().__init__(endpoint, client_id, expiry, self._inflight)
         self.client.on_subscribe = self._on_subscribe
         self.client.on_message = self._on_message
         self.start()
-
-    @property
-    def columns(self) -> list[str]:
-        """The selected columns; messages may have others, which are not known in advance."""
-        return list(self._columns)
 
     @property
     def wanted(self) -> list[str]:
@@ -636,7 +623,6 @@ class MqttSource(_Connection, Source):
         if self._lost_at is not None:
             away = f"{'again ' * again}after {time.monotonic() - self._lost_at:.1f} s"
             self._put(f"{self.endpoint}: connected {away}")
-        self._lost_at = None
         if not session:
             self._put(_NewSession(again))
         options = _subscribing.SubscribeOptions
@@ -649,7 +635,6 @@ class MqttSource(_Connection, Source):
 
     def lost(self, reason: str) -> None:
         """Report the loss of the connection."""
-        self._lost_at = time.monotonic()
         what = "connection lost" if self._connections else "no connection yet"
         self._put(f"{self.endpoint}: {what} ({reason}); retrying")
 
@@ -667,7 +652,7 @@ class MqttSource(_Connection, Source):
         if reasons[0].value < self._qos:
             self._put(f"{self.endpoint}: the broker granted less than QoS 1: messages may be lost")
         self._subscribed = True
-        self.answered()
+        self._tried.set()
 
     def _on_message(self, _: Any, __: Any, message: Any) -> None:
         delivery = _read_delivery(self.number, message)
@@ -862,7 +847,7 @@ class MqttSink(_Connection, MessageSink):
         """Send no more at a time than the broker accepts."""
         del session
         self._limit = min(_INFLIGHT, getattr(properties, "ReceiveMaximum", _INFLIGHT))
-        self.answered()
+        self._tried.set()
 
     def lost(self, reason: str) -> None:
         """Report that the broker is away."""

@@ -5,14 +5,12 @@ alarms as events of conditions.
 from __future__ import annotations
 
 import hmac
-import socket
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.opcua.connection import (
-    PORT,
     EventLoopThread,
     asyncua,
     server_url,
@@ -70,10 +68,9 @@ class Host:
         self._conditions: dict[str, Any] = {}
         self._loop = EventLoopThread("baryflow-opcua-host")
         try:
-            _check_port(endpoint)
             self._loop.call(self._start(keep))
         except BaseException:
-            self._loop.close()
+            self.close()
             raise
 
     async def _start(self, keep: bool) -> None:
@@ -100,7 +97,10 @@ class Host:
             self._history = HistoryDict()
             self._server.iserver.history_manager.set_storage(self._history)
         self._space = await self._server.register_namespace(_NAMESPACE)
-        await self._server.start()
+        try:
+            await self._server.start()
+        except OSError as error:
+            raise UnreachableError(f"cannot listen at {self.endpoint}: {error.strerror}") from None
 
     @property
     def url(self) -> str:
@@ -226,16 +226,3 @@ def to_variant(value: Any) -> Any:
     else:
         value = "" if value is None else str(value)
     return ua.Variant(value, kind)
-
-
-def _check_port(endpoint: Endpoint) -> None:
-    """Raise if the port cannot be used, before the server is created."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            endpoint.host, endpoint.port or PORT, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(where)
-    except OSError as error:
-        raise UnreachableError(f"cannot listen at {endpoint}: {error.strerror}") from None

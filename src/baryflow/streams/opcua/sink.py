@@ -105,7 +105,7 @@ class ClientSink(_OpcUaSink):
         self._unknown: set[str] = set()  # targets without variables
         self._loop = EventLoopThread("baryflow-opcua-sink")
         try:
-            reason = self._attempt(connect=True)
+            reason = self._attempt()
         except BaseException:
             self.close(finished=False)
             raise
@@ -150,22 +150,22 @@ class ClientSink(_OpcUaSink):
         """Return once the server has all records."""
         self._backoff.begin()
         reported = False
-        while (reason := self._attempt()) is not None:
+        while self._waiting and (reason := self._attempt()) is not None:
             if not reported:
                 count = count_of(len(self._waiting), "record")
                 _log.warning("%s %s; not written: %s; retrying", self._endpoint, reason, count)
             reported = True
             self._backoff.sleep()
 
-    def _attempt(self, connect: bool = False) -> str | None:
-        """Write all records; return why not if the server is away. With `connect`, connect in any case.
+    def _attempt(self) -> str | None:
+        """Connect if necessary, and write all records; return why not if the server is away.
 
         A record that is not written stays the first of the queue. A server that does not answer costs
         one timeout, however many records wait.
         """
         was_connected = self._client is not None
         try:
-            self._loop.call(self._write_all(connect))
+            self._loop.call(self._write_all())
         except UnreachableError:
             raise
         except (OSError, ua.UaError) as error:
@@ -174,9 +174,9 @@ class ClientSink(_OpcUaSink):
             return "does not answer" if isinstance(error, OSError) else f"fails: {error}"
         return None
 
-    async def _write_all(self, connect: bool) -> None:
+    async def _write_all(self) -> None:
         try:
-            if self._client is None and (self._waiting or connect):
+            if self._client is None:
                 self._tried = time.monotonic()
                 await asyncio.wait_for(self._connect(), PATIENCE)
             while self._waiting:
@@ -226,13 +226,10 @@ class ClientSink(_OpcUaSink):
             if finished:
                 self.flush()
         finally:
-            self._disconnect()
+            client, self._client = self._client, None
+            if client is not None:
+                self._loop.call(disconnect(client))
             self._loop.close()
-
-    def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            self._loop.call(disconnect(client))
 
 
 def open_sink(endpoint: Endpoint) -> Sink:

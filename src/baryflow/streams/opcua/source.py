@@ -132,11 +132,6 @@ class OpcUaSource(Source):
             raise
 
     @property
-    def columns(self) -> list[str]:
-        """All columns."""
-        return list(self._sampler.columns)
-
-    @property
     def wanted(self) -> list[str]:
         """The columns of the rows."""
         return list(self._sampler.columns)
@@ -263,22 +258,43 @@ class OpcUaSource(Source):
         clock = self._endpoint.option("clock", "")
         name = _SERVER_CLOCK if clock == "server" else clock
         clocks = [await find_node(self._client, name)] if clock else []
-        subscription = _Subscription(self._client, nodes, clocks, self._convert)
+        subscription = _Subscription(self._client, [*nodes.values(), *clocks])
         await subscription.open()
         try:
-            current = await subscription.read_current()
+            found = await subscription.read_values(list(nodes.values()))
+            current = [self._convert(*pair) for pair in zip(nodes, found, strict=True)]
             await self._catch_up(current, {one: nodes[one] for one in nodes if one in with_history})
             await self._deliver(current)
-            subscription.skip_known(self._latest)
-            async for item in subscription.follow():
-                if isinstance(item, list):
-                    await self._deliver(item)
-                elif isinstance(item, float):
-                    self._later(self._sampler.advance, item)
-                else:
-                    self._report(item)
+            # Messages that have come meanwhile may hold values older than these.
+            known, overlap = dict(self._latest), subscription.waiting
+            while True:
+                for changes in await subscription.next():
+                    await self._handle(changes, list(nodes), known if overlap > 0 else {})
+                overlap -= 1
         finally:
             subscription.close()
+
+    async def _handle(self, changes: Sequence[Any], tags: list[str], known: dict[str, float]) -> None:
+        """Deliver changes, unless they are older than the `known` time of their tag, and clock ticks."""
+        values, overflowed, now = [], set(), None
+        for item in changes:
+            tag = tags[item.ClientHandle] if item.ClientHandle < len(tags) else ""
+            value = self._convert(tag, item.Value)
+            if not tag:  # a clock
+                now = to_seconds(value.value) or value.time or now
+            elif value.time is None or value.time >= known.get(tag, 0.0):
+                values.append(value)
+            if tag and has_overflowed(item.Value):
+                overflowed.add(tag)
+        # A server reports all changes of one node, then all of the next. Rows need them by time.
+        await self._deliver(sorted(values, key=lambda value: value.time or 0.0))
+        if now is not None:
+            self._later(self._sampler.advance, now)
+        if overflowed:
+            self._report(
+                f"the server dropped changes of {len(overflowed)} tags, among them {min(overflowed)}, "
+                "because they came faster than it could send them"
+            )
 
     async def _catch_up(self, current: list[Value], nodes: dict[str, Any]) -> None:
         """Deliver the history of `nodes` since the latest known values, and report gaps."""
@@ -348,25 +364,22 @@ class _Subscription:
     """Changes of nodes, in the order in which the server reports them; none is dropped here.
 
     asyncua's own subscription drops changes that are not read in time. This one asks for no more
-    meanwhile, so that the server's queue holds them.
-
-    `nodes` are by tag address; `clocks` are variables that hold the plant's time.
+    meanwhile, so that the server's queue holds them. The number of a node is its ``ClientHandle``.
     """
 
-    def __init__(
-        self, client: Any, nodes: dict[str, Any], clocks: Sequence[Any], convert: Converter
-    ) -> None:
-        self._client, self._session = client, client.uaclient.session
-        self._nodes, self._clocks, self._convert = nodes, clocks, convert
-        self._addresses = list(nodes)
+    def __init__(self, client: Any, nodes: Sequence[Any]) -> None:
+        self._client, self._session, self._nodes = client, client.uaclient.session, nodes
         self._messages: asyncio.Queue[Any] = asyncio.Queue(_MESSAGES)
         self._sequence: int | None = None
-        self._known: dict[str, float] = {}
-        self._overlap = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have come that were not read."""
+        return self._messages.qsize()
 
     async def open(self) -> None:
         """Subscribe; nothing is missed from here on."""
-        self._client.connection_lost_callback = self._on_connection_lost
+        self._client.connection_lost_callback = self._messages.put
         request = ua.CreateSubscriptionParameters()
         request.RequestedPublishingInterval = _INTERVAL
         request.RequestedLifetimeCount = _LIFETIME
@@ -374,11 +387,10 @@ class _Subscription:
         request.MaxNotificationsPerPublish = 0
         request.PublishingEnabled = True
         created = await self._session.create_subscription(request, self._messages.put)
-        nodes = [*self._nodes.values(), *self._clocks]
         # An unchanged value with a new time is not outdated, so the time must be reported as well. Not
         # all servers can do that.
         for trigger in (ua.DataChangeTrigger.StatusValueTimestamp, None):
-            items = [_monitored_item(node, number, trigger) for number, node in enumerate(nodes)]
+            items = [_monitored_item(node, number, trigger) for number, node in enumerate(self._nodes)]
             results = []
             for some in split_requests(items):
                 parameters = ua.CreateMonitoredItemsParameters()
@@ -392,10 +404,10 @@ class _Subscription:
             if trigger is None or len(bad) < len(results) or "Filter" not in bad[0].name:
                 raise UnreachableError(f"the server refuses the subscription ({bad[0].name})")
 
-    async def read_current(self) -> list[Value]:
-        """Return the current values."""
-        found = []
-        for some in split_requests(list(self._nodes.values())):
+    async def read_values(self, nodes: Sequence[Any]) -> list[Any]:
+        """Return the current values of nodes."""
+        found: list[Any] = []
+        for some in split_requests(nodes):
             request = ua.ReadParameters()
             request.TimestampsToReturn = ua.TimestampsToReturn.Both
             for node in some:
@@ -403,65 +415,24 @@ class _Subscription:
                 one.NodeId, one.AttributeId = node.nodeid, ua.AttributeIds.Value
                 request.NodesToRead.append(one)
             found += await self._session.read(request)
-        return [self._convert(*pair) for pair in zip(self._addresses, found, strict=True)]
+        return found
 
-    def skip_known(self, latest: dict[str, float]) -> None:
-        """Drop values from the messages received so far if they are older than `latest` of their tag."""
-        self._known, self._overlap = dict(latest), self._messages.qsize()
+    async def next(self) -> list[Sequence[Any]]:
+        """Return the changes in the next message, several lists of them.
 
-    async def follow(self) -> AsyncIterator[list[Value] | float | str]:
-        """Yield changed values, the plant's time, and notices.
-
-        Raise ConnectionError when the connection or a message is lost.
+        Raise ConnectionError if the connection or a message is lost.
         """
-        last = time.monotonic()
-        while True:
-            try:
-                message = await asyncio.wait_for(self._messages.get(), 1.0)
-            except TimeoutError:
-                if time.monotonic() - last > _SILENCE:
-                    raise ConnectionError("the server does not respond") from None
-                continue
-            if isinstance(message, Exception):
-                raise ConnectionError("the connection broke") from None
-            last = time.monotonic()
-            self._check_sequence(message.NotificationMessage)
-            for part in message.NotificationMessage.NotificationData or []:
-                if isinstance(part, ua.DataChangeNotification):
-                    for item in self._split(part.MonitoredItems):
-                        yield self._keep_new(item) if isinstance(item, list) else item
-                elif isinstance(part, ua.StatusChangeNotification):
-                    raise ConnectionError("the server ended the subscription")
-            self._overlap = max(0, self._overlap - 1)
-
-    def _split(self, monitored: Sequence[Any]) -> list[list[Value] | float | str]:
-        rest: list[list[Value] | float | str] = []
-        values, overflowed = [], set()
-        for item in monitored:
-            if item.ClientHandle < len(self._addresses):
-                address = self._addresses[item.ClientHandle]
-                values.append(self._convert(address, item.Value))
-                if has_overflowed(item.Value):
-                    overflowed.add(address)
-            else:
-                clock = self._convert("", item.Value)
-                now = to_seconds(clock.value) or clock.time
-                if now is not None:
-                    rest.append(now)
-        # A server reports all changes of one node, then all of the next. Rows need them by time.
-        values.sort(key=lambda value: value.time or 0.0)
-        if overflowed:
-            rest.append(
-                f"the server dropped changes of {len(overflowed)} tags, among them {min(overflowed)}, "
-                "because they came faster than it could send them"
-            )
-        return [values, *rest]
-
-    def _keep_new(self, values: list[Value]) -> list[Value]:
-        if not self._overlap:
-            return values
-        known = self._known
-        return [one for one in values if one.time is None or one.time >= known.get(one.address, 0.0)]
+        try:
+            message = await asyncio.wait_for(self._messages.get(), _SILENCE)
+        except TimeoutError:
+            raise ConnectionError("the server does not respond") from None
+        if isinstance(message, Exception):
+            raise ConnectionError("the connection broke") from None
+        self._check_sequence(message.NotificationMessage)
+        parts = message.NotificationMessage.NotificationData or []
+        if any(isinstance(part, ua.StatusChangeNotification) for part in parts):
+            raise ConnectionError("the server ended the subscription")
+        return [part.MonitoredItems for part in parts if isinstance(part, ua.DataChangeNotification)]
 
     def _check_sequence(self, message: Any) -> None:
         """Raise if a message was lost; one without changes has the number of the next."""
@@ -470,11 +441,6 @@ class _Subscription:
             self._sequence = number
             if last is not None and number not in (last + 1, 1):
                 raise ConnectionError(f"{number - last - 1} messages of the server were lost")
-
-    async def _on_connection_lost(self, error: Exception) -> None:
-        while self._messages.full():
-            await asyncio.sleep(0.02)
-        await self._messages.put(error)
 
     def close(self) -> None:
         """Stop waiting; the server drops the subscription with the session."""
