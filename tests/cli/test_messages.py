@@ -401,9 +401,9 @@ def test_evaluate_shows_each_domain_and_prints_a_warning_once(sources, monkeypat
     monkeypatch.setattr(labelled, "OnlineDaDiL", Warns)
     result = call("evaluate", *sources, *HOW, "--classifier", "linear")
     told = [line for line in result.stderr.splitlines() if line.startswith("evaluate ")]
-    assert [re.search(r"(\d) of 3 domains", line)[1] for line in told] == ["1", "2", "3"]
-    assert all("left" in line for line in told[:2])
-    assert {line.split(": ")[1].split(",")[0] for line in told} == {"pump1", "pump2", "pump3"}
+    assert [re.search(r"(\d) of 3 domains", line)[1] for line in told] == ["0", "1", "2", "3"]
+    assert all("left" in line for line in told[1:3])
+    assert {line.split(": ")[1].split(",")[0] for line in told[1:]} == {"pump1", "pump2", "pump3"}
     assert result.stderr.count("warning: a solver is slow") == 1
     assert ".py" not in result.stderr
     assert "takes about" not in result.stderr

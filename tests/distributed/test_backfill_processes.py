@@ -115,11 +115,13 @@ def test_progress_bar_shows_rate_and_time_left(monkeypatch):
     # Replace the clock of this module only: the cluster in the background needs the real one.
     monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: next(now)))
     line = SimpleNamespace(show=lambda text, **_: shown.append(text))
-    bar = console.ProgressBar(line, lambda: False, "rows", "stopped")
+    bar = console.Progress(line, "backfill", "row", resumes=True)
     for done in (500, 1000, 2000):
         bar(done, 2000, "following 3 targets")
-    assert shown[1].startswith("following 3 targets ████████████░░░░░░░░░░░░ 50%  1,000 of 2,000 rows")
-    assert shown[1].endswith("50/s, 20 s left")  # rows of earlier calls do not count
+    assert shown[1].startswith("backfill ████████████░░░░░░░░░░░░ 50%  1,000 of 2,000 rows: ")
+    assert shown[1].endswith(
+        "following 3 targets  50/s, 20 s left"
+    )  # rows of earlier calls do not count
     assert shown[2].endswith("75/s")
 
 

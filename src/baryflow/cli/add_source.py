@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from baryflow.cli import options
-from baryflow.cli.console import FitProgress, Line, echo, file_size, report_errors
+from baryflow.cli.console import Line, Progress, echo, file_size, report_errors
 from baryflow.cli.labelled_files import describe, refuse_empty_columns
 from baryflow.cli.options import Command, protect_inputs
 from baryflow.estimators._input import InOrder
@@ -67,7 +67,7 @@ def add_source(
         refuse_empty_columns(table)
         echo(describe(table), err=True)
         with Line(log_every=30.0) as line:
-            fitted.set_params(n_jobs=jobs, verbose=FitProgress(line))
+            fitted.set_params(n_jobs=jobs, verbose=Progress(line))
             fitted.add_source(InOrder(rows), labels, source)
         fitted.set_params(verbose=False)
         fitted.save(output)

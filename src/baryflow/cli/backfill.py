@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from baryflow.cli import options
-from baryflow.cli.console import CommandError, Line, ProgressBar, report_errors, stop_on_signals
+from baryflow.cli.console import CommandError, Line, Progress, report_errors, stop_on_signals
 from baryflow.cli.options import Command
+from baryflow.cli.run import balance
 from baryflow.exceptions import InvalidInputError
+from baryflow.runtime import Totals
 from baryflow.validation import count_of
 
 #: Seconds between two status lines in a log.
@@ -89,25 +91,18 @@ def backfill(
                     drift=drift,
                     time=time,
                     events=events,
-                    progress=ProgressBar(line, stop, "rows", _INTERRUPTED),
+                    progress=Progress(line, "backfill", "row", True, stop, _INTERRUPTED),
                 )
-            used = f"{found.predicted:,} predicted"
-            if found.predicted != found.used:
-                used = f"{found.used:,} in {count_of(found.predicted, 'window')} predicted"
-            drifts = f"; drift detected in {count_of(found.drifts, 'batch', 'batches')}" * bool(
-                found.drifts
+            totals = Totals(
+                read=found.rows,
+                used=found.used,
+                predicted=found.predicted,
+                quarantined=found.quarantined,
+                drifts=found.drifts,
+                unlearned=found.unlearned,
             )
-            if found.unlearned:
-                drifts += f"; the model failed to learn from {found.unlearned:,} of them"
             targets = count_of(found.targets, "target")
-            log.info(
-                "%s of %s = %s + %s quarantined%s",
-                count_of(found.rows, "row"),
-                targets,
-                used,
-                f"{found.quarantined:,}",
-                drifts,
-            )
+            log.info("%s", balance(totals, windows=found.predicted != found.used, of=f" of {targets}"))
             for name in list(found.failed)[:_NAMED]:
                 fields = {"event": "failed", "key": name}
                 log.error("%s: %s", name, found.failed[name], extra={"fields": fields})

@@ -12,18 +12,21 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import click
 
 from baryflow.estimators._progress import time_left
 from baryflow.exceptions import BaryflowError
 from baryflow.validation import count_of
+
+if TYPE_CHECKING:
+    from baryflow.runtime import Event
 
 #: Control characters other than line feed and tab, marks that reverse the text direction, line
 #: separators and halves of surrogate pairs. In names from a file they could rewrite a terminal.
@@ -74,6 +77,9 @@ _EXTRAS = {
 #: Logger of the messages that people see as plain text; each command has a child of it.
 LOGGER = "baryflow.cli"
 _WARNINGS = "baryflow.warnings"
+#: Events of a stream that are logged as they come.
+_LOGGED = dict.fromkeys(("column", "drift", "alarm", "warning"), logging.WARNING)
+_LOGGED["watch"] = logging.INFO
 
 
 # -- text and progress -------------------------------------------------------------------------------
@@ -119,7 +125,7 @@ class Line:
     """
 
     def __init__(self, log_every: float | None = None, logger: str = LOGGER) -> None:
-        self._watched = sys.stderr.isatty() and not _json_handlers()
+        self._watched = sys.stderr.isatty() and not _logs_json()
         self._shown = False
         self._log_every = math.inf if log_every is None else log_every
         self._logged = time.monotonic()
@@ -134,13 +140,6 @@ class Line:
         elif time.monotonic() - self._logged >= self._log_every:
             self._logged = time.monotonic()
             self._log.info("%s", text, extra={"fields": fields})
-
-    def step(self, text: str) -> None:
-        """Replace the line; without a terminal, log every call."""
-        if self._watched:
-            self.show(text)
-        else:
-            self._log.info("%s", text)
 
     def end(self) -> None:
         """Keep the line and start another."""
@@ -162,17 +161,21 @@ _open_lines: list[Line] = []
 
 
 @dataclass
-class ProgressBar:
-    """Show how much is done, at what rate, and how long the rest takes.
+class Progress:
+    """Show how much is done, and how long the rest takes.
 
-    It is called with what is done, the total, and a description. If `stop` returns True, it raises
-    :class:`Interrupted` with the text `stopped`.
+    It is called with what is done, the total, and a description. With a `unit` both are shown. If the
+    work `resumes`, so is the rate, for which what the first call has done does not count. If `stop`
+    returns True, :class:`Interrupted` is raised with the text `stopped`.
     """
 
     line: Line
-    stop: Stop
-    unit: str
-    stopped: str
+    name: str = "fit"
+    unit: str = ""
+    resumes: bool = False
+    stop: Callable[[], bool] = lambda: False
+    stopped: str = ""
+    _created: float = field(default_factory=time.monotonic)
     _began: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def __call__(self, done: int, total: int, what: str) -> None:
@@ -180,84 +183,97 @@ class ProgressBar:
         if self.stop():
             raise Interrupted(self.stopped)
         now = time.monotonic()
-        # What an earlier call has done does not count towards the rate.
-        start, before = self._began.setdefault(what, (now, done))
-        rate = (done - before) / max(now - start, 1e-9)
-        left = f", {duration((total - done) / rate)} left" if rate and done < total else ""
-        share = bar(done / max(total, 1))
-        self.line.show(
-            f"{what} {share}  {done:,} of {total:,} {self.unit}  {rate:,.0f}/s{left}",
-            event="progress",
-            done=done,
-            total=total,
-        )
-
-
-@dataclass
-class FitProgress:
-    """Show how far a fit or an evaluation is, and how long it will take; `unit` is what is counted."""
-
-    line: Line
-    name: str = "fit"
-    unit: str = ""
-    _began: float = field(default_factory=time.monotonic)
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """Show the progress."""
-        left = time_left(done, total, time.monotonic() - self._began)
+        first = (now, done) if self.resumes else (self._created, 0)
+        start, before = self._began.setdefault(what if self.resumes else "", first)
+        left = time_left(done - before, total - before, now - start)
         ending = "" if left is None else f", {duration(left)} left"
-        if not self.unit:
-            self.line.show(f"{self.name} {bar(done / total)}  {what}{ending}")
-        else:  # few and long: each is logged
-            count = f"{done} of {count_of(total, self.unit)}"
-            self.line.step(f"{self.name} {bar(done / total)}  {count}: {what}{ending}")
+        if self.resumes and done > before:
+            ending = f"  {(done - before) / max(now - start, 1e-9):,.0f}/s{ending}"
+        counts = f"{done:,} of {count_of(total, self.unit)}: " if self.unit else ""
+        text = f"{self.name} {bar(done / max(total, 1))}  {counts}{what}{ending}"
+        self.line.show(text, event="progress", done=done, total=total)
+
+
+class ConsoleReporter:
+    """Log the events of a stream that people should see, and show batches on the status line."""
+
+    def __init__(self, log: logging.Logger, line: Line | None = None, *, keeps_quarantine: bool) -> None:
+        self.log, self.line, self.began = log, line, time.monotonic()
+        self.keeps_quarantine, self.has_quarantined = keeps_quarantine, False
+
+    def __call__(self, event: Event) -> None:
+        """Report an event."""
+        fields = {"event": event.kind, "position": event.position, **event.details}
+        if event.kind in _LOGGED:
+            # Drift names its own rows.
+            where = "" if event.kind in ("drift", "watch") else f"row {event.position}: "
+            self.log.log(_LOGGED[event.kind], "%s%s", where, event.message, extra={"fields": fields})
+        elif event.kind == "label" and event.details["new_classes"]:
+            self.log.info("row %d: %s", event.position, event.message, extra={"fields": fields})
+        elif event.kind == "quarantine" and not self.has_quarantined:
+            self.has_quarantined = True
+            hint = "" if self.keeps_quarantine else "; --quarantine FILE keeps all such rows"
+            text = f"quarantined {event.message.rstrip('.')}{hint}"
+            self.log.warning("%s", text, extra={"fields": fields})
+        elif event.kind == "batch" and self.line is not None:
+            rate = event.position / max(time.monotonic() - self.began, 1e-9)
+            rows = count_of(event.position, "row")
+            self.line.show(f"{rows}  {rate:,.0f}/s  {event.message}", **fields)
 
 
 # -- log records -------------------------------------------------------------------------------------
 
 
-class _TextHandler(logging.Handler):
-    """Print messages of the command line as plain text, and others with time and level."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a record below the status line."""
-        if record.name == LOGGER or record.name.startswith(f"{LOGGER}."):
-            text = record.getMessage()
-        elif record.name == _WARNINGS:
-            text = f"warning: {record.getMessage()}"
-        else:
-            text = self.format(record)
-        if _open_lines:
-            _open_lines[-1].end()
-        echo(text, err=True)
-
-
-class _JsonHandler(logging.Handler):
-    """Print each record as one line of JSON."""
+class _Handler(logging.Handler):
+    """Print records below the status line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
+        if _open_lines:
+            _open_lines[-1].end()
+        click.echo(self.format(record), err=True)
+
+
+class _TextFormatter(logging.Formatter):
+    """Messages of the command line as plain text, and others with time and level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        if record.name == LOGGER or record.name.startswith(f"{LOGGER}."):
+            return safe(record.getMessage())
+        if record.name == _WARNINGS:
+            return safe(f"warning: {record.getMessage()}")
+        return safe(super().format(record))
+
+
+class _JsonFormatter(logging.Formatter):
+    """Each record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line of JSON: ASCII only, which is safe for a terminal."""
         fields = dict(getattr(record, "fields", {}))
         if record.exc_info:
-            fields["exception"] = logging.Formatter().formatException(record.exc_info)
-        _print_json(record.created, record.levelname, record.name, record.getMessage(), fields)
-
-
-def _print_json(
-    created: float, level: str, logger: str, message: str, fields: dict[str, Any] | None = None
-) -> None:
-    stamp = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
-    record = {"time": stamp, "level": level, "logger": logger, "message": message}
-    # The second `record` keeps its own fields from being replaced. ASCII only is safe for a terminal.
-    line = json.dumps(record | (fields or {}) | record, default=_to_plain)
-    if "NaN" in line or "Infinity" in line:  # which JSON does not have
-        line = json.dumps(json.loads(line, parse_constant=lambda _: None))
-    click.echo(line, err=True)
+            fields["exception"] = self.formatException(record.exc_info)
+        own = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        # The second `own` keeps its fields from being replaced.
+        line = json.dumps(own | fields | own, default=_to_plain)
+        if "NaN" in line or "Infinity" in line:  # which JSON does not have
+            line = json.dumps(json.loads(line, parse_constant=lambda _: None))
+        return line
 
 
 def _to_plain(value: Any) -> Any:
     """Return a NumPy scalar or array as Python numbers, and anything else as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _logs_json() -> bool:
+    return any(isinstance(one.formatter, _JsonFormatter) for one in logging.getLogger().handlers)
 
 
 def _is_for_console(record: logging.LogRecord) -> bool:
@@ -272,16 +288,13 @@ def _is_for_console(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
 
 
-def _json_handlers() -> list[logging.Handler]:
-    return [one for one in logging.getLogger().handlers if isinstance(one, _JsonHandler)]
-
-
 @contextmanager
 def _log_to_console(log_format: str) -> Iterator[None]:
     """Send log records to standard error, and Python's warnings with them."""
-    handler: logging.Handler = _JsonHandler() if log_format == "json" else _TextHandler()
+    handler = _Handler()
     handler.addFilter(_is_for_console)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    text = _TextFormatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else text)
     root, ours, shown = logging.getLogger(), logging.getLogger(LOGGER), warnings.showwarning
     level = ours.level
 
@@ -308,33 +321,21 @@ def in_options(message: str) -> str:
 
 
 class CommandError(click.ClickException):
-    """An error for the user, printed as text or as a line of JSON."""
+    """An error for the user."""
 
-    as_json = False
-    level = "ERROR"
+    level = logging.ERROR
 
     def __init__(self, message: str) -> None:
         super().__init__(safe(message))
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message."""
-        if self.as_json:
-            _print_json(time.time(), self.level, LOGGER, self.message, {"exit_code": self.exit_code})
-        else:
-            self.show_text(file)
-
-    def show_text(self, file: IO[Any] | None) -> None:
-        """Print the message as an error."""
-        super().show(file)
 
 
 class Interrupted(CommandError):  # noqa: N818 - Ctrl-C is no error
     """Ctrl-C: not an error, but the exit code tells the shell."""
 
     exit_code = 130  # the usual code of a program ended by SIGINT
-    level = "INFO"
+    level = logging.INFO
 
-    def show_text(self, file: IO[Any] | None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         """Print the message without calling it an error."""
         click.echo(self.message, file=file, err=True)
 
@@ -342,12 +343,16 @@ class Interrupted(CommandError):  # noqa: N818 - Ctrl-C is no error
 @contextmanager
 def report_errors(interrupted: str = "interrupted.", log_format: str = "text") -> Iterator[None]:
     """Print log records and warnings; exit with 1 on errors a user can act on, with 130 on Ctrl-C."""
-    try:
-        with _log_to_console(log_format), _translate_errors(interrupted):
-            yield
-    except CommandError as error:
-        error.as_json = log_format == "json"
-        raise
+    with _log_to_console(log_format):
+        try:
+            with _translate_errors(interrupted):
+                yield
+        except CommandError as error:
+            if log_format == "text":
+                raise
+            fields = {"exit_code": error.exit_code}
+            logging.getLogger(LOGGER).log(error.level, "%s", error.message, extra={"fields": fields})
+            raise click.exceptions.Exit(error.exit_code) from error
 
 
 @contextmanager
@@ -409,3 +414,10 @@ def stop_on_signals() -> Iterator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def raise_if_interrupted(stop: Stop, checkpoint: object) -> None:
+    """Raise :class:`Interrupted` after Ctrl-C; with a checkpoint, say how to resume."""
+    if stop.signal == signal.SIGINT:
+        hint = "; run the same command again to resume" if checkpoint else ""
+        raise Interrupted(f"interrupted{hint}")

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from baryflow import demo as demonstration
 from baryflow.cli import options
-from baryflow.cli.console import FitProgress, Line, echo, report_errors
+from baryflow.cli.console import Line, Progress, echo, report_errors
 from baryflow.cli.options import Command, OutputFile
 from baryflow.exceptions import InvalidInputError
 
@@ -99,7 +99,7 @@ def _follow(data: Any, seed: int) -> demonstration.Result:
     _announce(data)
     # One thread multiplies matrices of this size faster than two.
     with Line() as line, threadpool_limits(limits=1):
-        for event in demonstration.stream(data, seed, FitProgress(line)):
+        for event in demonstration.stream(data, seed, Progress(line)):
             if isinstance(event, demonstration.Result):
                 return event
             nearest = sorted(event.shares.items(), key=lambda item: -item[1])[:3]

@@ -10,16 +10,15 @@ import click
 import numpy as np
 
 from baryflow.cli import options
-from baryflow.cli.console import FitProgress, Line, bar, echo, report_errors
+from baryflow.cli.console import Line, Progress, echo, report_errors
 from baryflow.cli.fit import classifier_option, label_shift_option
 from baryflow.cli.labelled_files import (
     LabelledFiles,
     check_and_describe,
-    find_class,
     labelled_files,
     parse_class_prior,
 )
-from baryflow.cli.options import FIGURES, Command, OutputFile, protect_inputs
+from baryflow.cli.options import FIGURES, Command, Count, OutputFile, find_class, protect_inputs
 from baryflow.cli.recommendation import Recommendation
 from baryflow.estimators._plots import new_figure
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -58,14 +57,12 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
 )
 @click.option(
     "--baseline-rows",
-    type=click.IntRange(1),
-    metavar="ROWS",
+    type=Count("rows"),
     help="Also try what this many rows known to be of --normal-class would buy.  [default: none]",
 )
 @click.option(
     "--labels",
-    type=click.IntRange(1),
-    metavar="NUMBER",
+    type=Count("number"),
     help="Also try what this many labels in all would buy, of rows the model asks for.  [default: none]",
 )
 @click.option(
@@ -77,20 +74,17 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
 @options.batch_size
 @click.option(
     "--normal-rows",
-    type=click.IntRange(1),
-    metavar="ROWS",
+    type=Count("rows"),
     help="With --normal-class: rows of normal operation known of the left-out domain.  [default: none]",
 )
 @click.option(
     "--labels-per-class",
-    type=click.IntRange(1),
-    metavar="NUMBER",
+    type=Count("number"),
     help="Also show what labels of this many rows for each class of the left-out domain would buy.",
 )
 @click.option(
     "--seeds",
-    type=click.IntRange(1),
-    metavar="NUMBER",
+    type=Count("number"),
     help="Streams of each left-out domain.  [default: 3 with --class-proportions, else 1]",
 )
 @click.option(
@@ -164,10 +158,11 @@ def evaluate(
         if baseline_rows is not None and labelled.normal_class is not None:
             known["baseline_class"] = find_class(labelled.normal_class, table.y, "--normal-class")
         check_and_describe(table, signals, labelled.label)
-        with Line() as line, warnings.catch_warnings():
+        with Line(0.0) as line, warnings.catch_warnings():
             # check_and_describe has named them.
             warnings.filterwarnings("ignore", "column .* rises from row to row")
-            line.show(f"evaluate {bar(0.0)}  0 of {count_of(len(domains), 'domain')}")
+            progress = Progress(line, "evaluate", "domain")
+            progress(0, len(domains), "the first takes longest")
             how: dict[str, Any] = {
                 "order": order,
                 "batch_size": batch_size,
@@ -177,7 +172,7 @@ def evaluate(
                 "random_state": seed,
                 **known,
                 "n_jobs": jobs,
-                "verbose": FitProgress(line, "evaluate", "domain"),
+                "verbose": progress,
             }
             if signals is None:
                 found = leave_out(

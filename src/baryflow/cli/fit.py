@@ -10,24 +10,15 @@ from typing import Any
 import click
 
 from baryflow.cli import options
-from baryflow.cli.console import (
-    FitProgress,
-    Line,
-    ProgressBar,
-    echo,
-    file_size,
-    report_errors,
-    stop_on_signals,
-)
+from baryflow.cli.console import Line, Progress, echo, file_size, report_errors, stop_on_signals
 from baryflow.cli.labelled_files import (
     LabelledFiles,
     check_and_describe,
     describe_counts,
-    find_class,
     labelled_files,
     parse_class_prior,
 )
-from baryflow.cli.options import Command, protect_inputs, refuse_options
+from baryflow.cli.options import Command, find_class, protect_inputs, refuse_options
 from baryflow.estimators._classifiers import CLASSIFIERS
 from baryflow.estimators._input import InOrder
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -159,7 +150,7 @@ def _fit_here(
     with Line(_LOG_EVERY) as line, warnings.catch_warnings():
         # check_and_describe has named them.
         warnings.filterwarnings("ignore", "column .* rises from row to row")
-        model.set_params(class_prior=prior, verbose=FitProgress(line))
+        model.set_params(class_prior=prior, verbose=Progress(line))
         found: Any = model
         if signals is None:
             model.fit(InOrder(table.X, table.columns), table.y, sample_domain=table.domain)
@@ -220,7 +211,7 @@ def _fit_on_dask(
             normal = find_class(normal, counts.classes, "--normal-class")
 
     with stop_on_signals() as stop, Line(_LOG_EVERY) as line, connect(address, workers) as client:
-        progress = ProgressBar(line, stop, "partitions", stopped)
+        progress = Progress(line, "fit", "partition", resumes=True, stop=stop, stopped=stopped)
         learn_sources(
             model, parts, checkpoint=checkpoint, client=client, progress=progress, on_count=describe
         )

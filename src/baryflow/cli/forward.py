@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from baryflow.cli import options
-from baryflow.cli.console import Interrupted, report_errors, stop_on_signals
-from baryflow.cli.options import Command, StreamOptions, protect_inputs
+from baryflow.cli.console import (
+    ConsoleReporter,
+    raise_if_interrupted,
+    report_errors,
+    stop_on_signals,
+)
+from baryflow.cli.options import Command, Count, StreamOptions, protect_inputs
 from baryflow.cli.run import LARGEST_BATCH, fail_without_result, open_sinks
 from baryflow.exceptions import InvalidInputError
-from baryflow.runtime import Store
+from baryflow.runtime import Event, Store
 from baryflow.streams import Batch, read_credentials
 from baryflow.streams.urls import is_url
 from baryflow.validation import count_of
 
 #: Rows that are tried before any is sent.
 _TRIED = 32
-#: Reasons for quarantine that are logged, each once.
-_REASONS = 100
 log = logging.getLogger("baryflow.cli.forward")
 
 
@@ -53,9 +56,8 @@ log = logging.getLogger("baryflow.cli.forward")
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(1),
+    type=Count("rows"),
     default=32,
-    metavar="ROWS",
     help="Rows of a request, at most; with --key, of all targets together, at least 1024.",
 )
 @options.log_format
@@ -125,7 +127,7 @@ def forward(
             read_size=batch_size if stream.key is None else max(batch_size, LARGEST_BATCH),
             timeout=stream.timeout,
             stop=stop,
-            listen=_Reporter(),
+            listen=partial(_report, ConsoleReporter(log, keeps_quarantine=aside is not None)),
             quarantine=aside,
         )
         total = count_of(sent.rows + sent.rejected, "row")
@@ -136,9 +138,7 @@ def forward(
         log.info("%s", text)
         if not stop():
             count(sent.rows + sent.rejected, sent.rejected)
-        if stop.signal == signal.SIGINT:
-            hint = "; run the same command again to resume" if checkpoint else ""
-            raise Interrupted(f"interrupted{hint}")
+        raise_if_interrupted(stop, checkpoint)
 
 
 def _try_first_rows(stream: StreamOptions) -> None:
@@ -154,20 +154,9 @@ def _try_first_rows(stream: StreamOptions) -> None:
         )
 
 
-class _Reporter:
-    """Log notices of the input, and each reason for quarantine once."""
-
-    def __init__(self) -> None:
-        self._reasons: set[str] = set()
-
-    def __call__(self, batch: Batch, _: list[dict[str, Any]]) -> None:
-        for notice in batch.notices:
-            self._warn(int(max(batch.positions, default=0)), notice)
-        for row in batch.rejected[:1]:
-            if row.reason not in self._reasons and len(self._reasons) < _REASONS:
-                self._reasons.add(row.reason)
-                self._warn(row.position, f"quarantined: {row.reason}")
-
-    def _warn(self, position: int, text: str) -> None:
-        fields = {"event": "warning", "position": position}
-        log.warning("row %d: %s", position, text, extra={"fields": fields})
+def _report(reporter: ConsoleReporter, batch: Batch, _: list[dict[str, Any]]) -> None:
+    """Report notices of the input, and quarantined rows."""
+    for notice in batch.notices:
+        reporter(Event("warning", int(max(batch.positions, default=0)), notice))
+    for row in batch.rejected:
+        reporter(Event.rejected(row, row.position))

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.cli.console import echo
-from baryflow.cli.options import collect, existing_file, label, plain_time
+from baryflow.cli.options import (
+    Count,
+    collect,
+    declare,
+    existing_file,
+    find_class,
+    label,
+    option,
+    plain_time,
+)
 from baryflow.estimators._sensors import find_counters
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
@@ -56,16 +65,41 @@ class LabelledFile(click.ParamType):
 class LabelledFiles:
     """The labelled files named on the command line, and the roles of their columns."""
 
-    files: tuple[Path | str, ...]
-    label: str
-    domain: str | None
-    domain_from_file: bool
-    time: str | None
-    ignore: tuple[str, ...]
-    window: int | None
-    step: int | None
-    normal_class: str | None
-    encoder: Path | None
+    files: tuple[Path | str, ...] = declare(
+        click.argument("files", nargs=-1, required=True, type=LabelledFile())
+    )
+    label: str = declare(label)
+    domain: str | None = option(
+        "--domain", metavar="COLUMN", help="Column that names the domain of a row."
+    )
+    domain_from_file: bool = option(
+        "--domain-from-file", is_flag=True, help="Treat each file as one domain."
+    )
+    time: str | None = declare(plain_time)
+    ignore: tuple[str, ...] = option(
+        "--ignore", multiple=True, metavar="COLUMN", help="Leave out a column; repeatable."
+    )
+    window: int | None = option(
+        "--window",
+        type=click.IntRange(2),
+        metavar="ROWS",
+        help="Rows are raw signals in order of time: learn from windows of this many rows.",
+    )
+    step: int | None = option(
+        "--step",
+        type=Count("rows"),
+        help="Rows from one window to the next.  [default: a quarter of a window]",
+    )
+    normal_class: str | None = option(
+        "--normal-class",
+        metavar="CLASS",
+        help="Class of normal operation, for baselines; with --window, features are deviations from it.",
+    )
+    encoder: Path | None = option(  # noqa: RUF009 - a field
+        "--encoder",
+        type=existing_file,
+        help="ONNX network that makes the features of windows. It is executed: use trusted files only.",
+    )
 
     def check(self) -> None:
         """Refuse options that do not fit together, or need a missing package, before reading."""
@@ -158,39 +192,7 @@ class Signals:
         return lines
 
 
-labelled_files = collect(
-    LabelledFiles,
-    "labelled",
-    click.argument("files", nargs=-1, required=True, type=LabelledFile()),
-    label,
-    click.option("--domain", metavar="COLUMN", help="Column that names the domain of a row."),
-    click.option("--domain-from-file", is_flag=True, help="Treat each file as one domain."),
-    plain_time,
-    click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave out a column; repeatable."),
-    click.option(
-        "--window",
-        type=click.IntRange(2),
-        metavar="ROWS",
-        help="Rows are raw signals in order of time: learn from windows of this many rows.",
-    ),
-    click.option(
-        "--step",
-        type=click.IntRange(1),
-        metavar="ROWS",
-        help="Rows from one window to the next.  [default: a quarter of a window]",
-    ),
-    click.option(
-        "--normal-class",
-        metavar="CLASS",
-        help="Class of normal operation, for baselines; with --window, features are deviations from it.",
-    ),
-    click.option(
-        "--encoder",
-        type=existing_file,
-        metavar="FILE",
-        help="ONNX network that makes the features of windows. It is executed: use trusted files only.",
-    ),
-)
+labelled_files = collect(LabelledFiles, "labelled")
 
 
 def parse_class_prior(
@@ -210,15 +212,6 @@ def parse_class_prior(
             )
         found[find_class(name, y, option)] = number
     return found or None
-
-
-def find_class(name: str, y: Any, option: str) -> Any:
-    """Return the class of this name, which may be a number."""
-    classes = {str(known): known for known in np.unique(y).tolist()}
-    if name not in classes:
-        known = ", ".join(classes)
-        raise InvalidInputError(f"{option}: {name!r} is not a class; classes are: {known}")
-    return classes[name]
 
 
 def check_and_describe(table: Table, signals: Signals | None, label: str) -> None:

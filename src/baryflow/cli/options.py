@@ -9,11 +9,12 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from baryflow.alarms import AlarmConfig
 from baryflow.estimators._unknown import list_answers
@@ -40,8 +41,8 @@ _MAX_LATENCY = 1.0
 class Command(click.Command):
     """A command with an example and a page of the documentation at the end of its help.
 
-    An option's variable has the name of the option. An error in a value from the environment or from
-    the configuration file says where the value comes from.
+    An error in a value from the environment or from the configuration file says where the value comes
+    from.
     """
 
     def __init__(self, *args: Any, example: str, docs: str, **kwargs: Any) -> None:
@@ -50,14 +51,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the options; ignore unknown variables with a warning."""
-        known = {}
-        for option in self.params:
-            if isinstance(option, click.Option):
-                name = next(one for one in option.opts if one.startswith("--"))
-                variable = f"{ctx.auto_envvar_prefix}_{name[2:]}".replace("-", "_").upper()
-                option.envvar, option.allow_from_autoenv = variable, False
-                known[variable] = option
-        for variable in sorted(set(os.environ) - set(known)):
+        known = {_variable(option, ctx) for option in self.params if isinstance(option, click.Option)}
+        for variable in sorted(set(os.environ) - known):
             if variable.startswith(f"{ctx.auto_envvar_prefix}_"):
                 close = difflib.get_close_matches(variable, known, 1)
                 hint = f" (did you mean {close[0]}?)" if close else ""
@@ -78,6 +73,11 @@ class Command(click.Command):
             formatter.write(f"{'':>{formatter.current_indent}}{self.docs}\n")
 
 
+def _variable(option: click.Option, ctx: click.Context) -> str:
+    """Return the environment variable of an option."""
+    return f"{ctx.auto_envvar_prefix}_{option.name}".upper()
+
+
 def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParameter:
     """Return an error that names the origin of the value, unless it is on the command line."""
     message = error.message.replace("is not a valid integer range", "is not a whole number")
@@ -85,13 +85,27 @@ def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParam
     if isinstance(option, click.Option) and option.name is not None:
         source = ctx.get_parameter_source(option.name)
         if source is click.core.ParameterSource.ENVIRONMENT:
-            hint = f"'{option.opts[-1]}' (from {option.envvar})"
+            hint = f"'{option.opts[-1]}' (from {_variable(option, ctx)})"
         elif source is click.core.ParameterSource.DEFAULT_MAP:
             hint = f"'{option.opts[-1]}' (from the configuration file)"
     return click.BadParameter(message, ctx, option, hint)
 
 
 # -- parameter types ---------------------------------------------------------------------------------
+
+
+class Count(click.IntRange):
+    """A number of at least 1, called after what it counts: rows."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(1)
+        self.name = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        if isinstance(value, str) and not value.strip().lstrip("+-").isdigit():
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Duration(click.ParamType):
@@ -159,11 +173,7 @@ model_output = click.option(
 label = click.option("--label", required=True, metavar="COLUMN", help="Column of the classes.")
 plain_time = click.option("--time", metavar="COLUMN", help="Timestamp column; not a feature.")
 batch_size = click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    default=32,
-    metavar="ROWS",
-    help="Rows the model learns from at a time.",
+    "--batch-size", type=Count("rows"), default=32, help="Rows the model learns from at a time."
 )
 drift = click.option(
     "--drift",
@@ -194,8 +204,7 @@ quarantine = click.option(
 )
 workers = click.option(
     "--workers",
-    type=click.IntRange(1),
-    metavar="NUMBER",
+    type=Count("number"),
     help="Worker processes of '--dask local'.  [default: one per core]",
 )
 log_format = click.option(
@@ -213,22 +222,31 @@ credentials = click.option(
 rotate = click.option(
     "--rotate",
     type=Size(),
-    metavar="SIZE",
     help="Start another output file after this many bytes, such as 500MB.  [default: never]",
 )
 
 
-def collect(kind: Any, name: str, *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command, which gets them as one `kind` called `name`."""
+def declare(decorator: Callable[[Any], Any]) -> Any:
+    """Return the field of a dataclass that has the value of this option or argument."""
+    return field(metadata={"click": decorator})
+
+
+def option(*names: str, **how: Any) -> Any:
+    """Return the field of a dataclass that has the value of this option."""
+    return declare(click.option(*names, **how))
+
+
+def collect(kind: Any, name: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds the options of a dataclass; the command gets it by this name."""
 
     def decorate(command: Any) -> Any:
         @functools.wraps(command)
-        def collected(**given: Any) -> Any:
-            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            return command(**given)
+        def collected(**values: Any) -> Any:
+            mine = {one.name: values.pop(one.name) for one in fields(kind)}
+            return command(**values, **{name: kind(**mine)})
 
-        for option in reversed(options):
-            collected = option(collected)
+        for one in reversed(fields(kind)):
+            collected = one.metadata["click"](collected)
         return collected
 
     return decorate
@@ -251,15 +269,34 @@ def refuse_options(reasons: dict[str, str], unless: str) -> None:
 class StreamOptions:
     """The input of ``run`` and ``forward``."""
 
-    source: str
-    time: str | None
-    key: str | None
-    max_latency: float | None
-    sample_interval: float | None
-    tags: str | None
-    max_age: float | None
-    credentials: str | None
-    tail: bool
+    source: str = declare(click.argument("source", metavar="INPUT"))
+    time: str | None = declare(time)
+    key: str | None = option(
+        "--key",
+        metavar="COLUMN",
+        help="Column that names the target of a row, each with its own model; @topic and @key take it "
+        "from the message.",
+    )
+    max_latency: float | None = option(
+        "--max-latency",
+        type=Duration(),
+        help="Process a partial batch after this long.  [default: 1s for live inputs]",
+    )
+    sample_interval: float | None = option(
+        "--sample-interval",
+        type=Duration(),
+        help="Make a row of the latest tag values at this interval, such as 3min.",
+    )
+    tags: str | None = option(
+        "--tags", metavar="FILE", help="CSV file of the tags to sample, with their columns."
+    )
+    max_age: float | None = option(
+        "--max-age",
+        type=Duration(),
+        help="Treat tag values older than this as missing.  [default: never]",
+    )
+    credentials: str | None = declare(credentials)
+    tail: bool = option("--tail", is_flag=True, help="Wait for more rows at the end of a growing file.")
 
     @property
     def live(self) -> bool:
@@ -311,39 +348,7 @@ class StreamOptions:
         )
 
 
-stream_options = collect(
-    StreamOptions,
-    "stream",
-    click.argument("source", metavar="INPUT"),
-    time,
-    click.option(
-        "--key",
-        metavar="COLUMN",
-        help="Column that names the target of a row, each with its own model; @topic and @key take it "
-        "from the message.",
-    ),
-    click.option(
-        "--max-latency",
-        type=Duration(),
-        metavar="DURATION",
-        help="Process a partial batch after this long.  [default: 1s for live inputs]",
-    ),
-    click.option(
-        "--sample-interval",
-        type=Duration(),
-        metavar="DURATION",
-        help="Make a row of the latest tag values at this interval, such as 3min.",
-    ),
-    click.option("--tags", metavar="FILE", help="CSV file of the tags to sample, with their columns."),
-    click.option(
-        "--max-age",
-        type=Duration(),
-        metavar="DURATION",
-        help="Treat tag values older than this as missing.  [default: never]",
-    ),
-    credentials,
-    click.option("--tail", is_flag=True, help="Wait for more rows at the end of a growing file."),
-)
+stream_options = collect(StreamOptions, "stream")
 
 
 # -- alarms ------------------------------------------------------------------------------------------
@@ -353,10 +358,26 @@ stream_options = collect(
 class AlarmOptions:
     """Where the alarms of ``run`` and ``serve`` are sent; the rest is in the configuration file."""
 
-    alarms: tuple[str, ...]
-    alarm_webhook: str | None
-    alarm_secret_file: Path | None
-    latch: tuple[str, ...]
+    alarms: tuple[str, ...] = option(
+        "--alarms",
+        multiple=True,
+        metavar="OUTPUT",
+        help="Send alarms here: an mqtt://, kafka:// or opc.tcp:// URL, or a .ndjson file. Repeatable.",
+    )
+    alarm_webhook: str | None = option(
+        "--alarm-webhook", metavar="URL", help="Send alarms here in signed POST requests."
+    )
+    alarm_secret_file: Path | None = option(  # noqa: RUF009 - a field
+        "--alarm-secret-file",
+        type=existing_file,
+        help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
+    )
+    latch: tuple[str, ...] = option(
+        "--latch",
+        multiple=True,
+        metavar="CLASS",
+        help="Keep the alarm of this class, or of 'all', active until it is acknowledged. Repeatable.",
+    )
 
     def config(self, model: Any) -> AlarmConfig | None:
         """Return the settings of the configuration file, checked for a model; None: alarms are off."""
@@ -368,8 +389,8 @@ class AlarmOptions:
                 )
             return None
         found = AlarmConfig.from_table(table).latch(self.latch)
-        inner = model.model if isinstance(model, SignalModel) else model
-        for warning in found.check_classes(str(name) for name in list_answers(inner).tolist()):
+        answers = list_answers(inner_model(model)).tolist()
+        for warning in found.check_classes(map(str, answers)):
             log.warning("%s", warning)
         return found
 
@@ -410,29 +431,7 @@ def _open_alarms(name: str, credentials: Credentials | None) -> Sink:
     return sink
 
 
-alarm_options = collect(
-    AlarmOptions,
-    "alarm",
-    click.option(
-        "--alarms",
-        multiple=True,
-        metavar="OUTPUT",
-        help="Send alarms here: an mqtt://, kafka:// or opc.tcp:// URL, or a .ndjson file. Repeatable.",
-    ),
-    click.option("--alarm-webhook", metavar="URL", help="Send alarms here in signed POST requests."),
-    click.option(
-        "--alarm-secret-file",
-        type=existing_file,
-        metavar="FILE",
-        help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
-    ),
-    click.option(
-        "--latch",
-        multiple=True,
-        metavar="CLASS",
-        help="Keep the alarm of this class, or of 'all', active until it is acknowledged. Repeatable.",
-    ),
-)
+alarm_options = collect(AlarmOptions, "alarm")
 
 
 # -- models ------------------------------------------------------------------------------------------
@@ -457,6 +456,20 @@ def load_model(path: Path, stream_columns: dict[str, str | None]) -> tuple[Any, 
         if column is not None and column in (columns or ()):
             raise InvalidInputError(f"--{option} {column}: the column is a feature of the model")
     return model, columns
+
+
+def inner_model(fitted: Any) -> Any:
+    """Return the model without its feature extraction."""
+    return fitted.model if isinstance(fitted, SignalModel) else fitted
+
+
+def find_class(name: str, y: Any, option: str) -> Any:
+    """Return the class of this name among labels; it may be a number."""
+    classes = {str(known): known for known in np.unique(y).tolist()}
+    if name not in classes:
+        known = ", ".join(classes)
+        raise InvalidInputError(f"{option}: {name!r} is not a class; classes are: {known}")
+    return classes[name]
 
 
 @contextlib.contextmanager

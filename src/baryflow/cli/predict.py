@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from baryflow.cli import options
-from baryflow.cli.console import report_errors
-from baryflow.cli.options import Command, protect_inputs
-from baryflow.cli.run import balance, describe_quarantined, fail_without_result, open_sinks
+from baryflow.cli.console import ConsoleReporter, report_errors
+from baryflow.cli.options import Command, Count, protect_inputs
+from baryflow.cli.run import balance, fail_without_result, open_sinks
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
-from baryflow.runtime import SessionConfig, Totals
+from baryflow.runtime import Event, SessionConfig, Totals
 from baryflow.runtime.session import by_key
 from baryflow.streams import open_source
 from baryflow.streams.urls import is_url
@@ -41,13 +41,7 @@ log = logging.getLogger("baryflow.cli.predict")
 )
 @options.quarantine
 @options.time
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    default=1024,
-    metavar="ROWS",
-    help="Rows held in memory at a time.",
-)
+@click.option("--batch-size", type=Count("rows"), default=1024, help="Rows held in memory at a time.")
 def predict(
     model: Path, source: str, *, output: str, quarantine: str | None, time: str | None, batch_size: int
 ) -> None:
@@ -71,7 +65,7 @@ def predict(
         for sink in filter(None, sinks):
             stack.push(lambda error, *_, sink=sink: sink.close(finished=error is None))
         totals = label_rows(fitted, rows, sinks[0], sinks[2], batch_size)
-        log.info("%s", balance(totals, isinstance(fitted, SignalModel)))
+        log.info("%s", balance(totals, windows=isinstance(fitted, SignalModel)))
         count(totals.read, totals.quarantined)
 
 
@@ -79,7 +73,7 @@ def label_rows(fitted: Any, rows: Any, predictions: Any, quarantine: Any, batch_
     """Predict the rows of a source batch by batch, and write predictions and unusable rows."""
     # A session learns once a batch is full: with one this large it never does.
     session = SessionConfig(fitted, sys.maxsize, "off").begin()
-    totals = Totals()
+    totals, report = Totals(), ConsoleReporter(log, keeps_quarantine=quarantine is not None)
     while (batch := rows.read(batch_size)) is not None:
         rejected = list(batch.rejected)
         for _, some in by_key(batch):
@@ -89,17 +83,13 @@ def label_rows(fitted: Any, rows: Any, predictions: Any, quarantine: Any, batch_
             totals.predicted += len(result.records)
             if result.records:
                 predictions.write(result.records)
-        if rejected and not totals.quarantined:
-            first = min(rejected, key=lambda row: row.position)
-            text = describe_quarantined(
-                f"row {first.position}: {first.reason}", kept=quarantine is not None
-            )
-            log.warning("%s", text)
+        rejected.sort(key=lambda row: row.position)
+        for row in rejected:
+            report(Event.rejected(row, row.position))
         totals.batches += 1
         totals.read += len(batch.rows) + len(batch.rejected)
         totals.quarantined += len(rejected)
         if quarantine is not None and rejected:
-            rejected.sort(key=lambda row: row.position)
             records = [asdict(row) for row in rejected]
             quarantine.write([{k: v for k, v in one.items() if v or k != "offset"} for one in records])
     totals.used = totals.read - totals.quarantined

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import signal
-import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +15,19 @@ import numpy as np
 
 from baryflow.alarms import AlarmConfig
 from baryflow.cli import options
-from baryflow.cli.console import Interrupted, Line, Stop, report_errors, stop_on_signals
+from baryflow.cli.console import (
+    ConsoleReporter,
+    Line,
+    Stop,
+    raise_if_interrupted,
+    report_errors,
+    stop_on_signals,
+)
 from baryflow.cli.metrics import RunMetrics
 from baryflow.cli.options import (
     AlarmOptions,
     Command,
+    Count,
     StreamOptions,
     local_files,
     protect_inputs,
@@ -30,7 +36,7 @@ from baryflow.estimators._input import InOrder
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.exceptions import InvalidInputError, StoppedError
 from baryflow.features import SignalModel
-from baryflow.runtime import Event, Outputs, PartitionRunner, Runner, SessionConfig, Store, Totals
+from baryflow.runtime import Outputs, PartitionRunner, Runner, SessionConfig, Store, Totals
 from baryflow.runtime.session import FirstRows
 from baryflow.runtime.store import is_checkpoint_file
 from baryflow.streams import Credentials, open_sink, open_source, read_credentials
@@ -42,9 +48,6 @@ from baryflow.validation import count_of
 
 #: Rows read and learned from at a time, at most, if they all exist already or have keys.
 LARGEST_BATCH = 1024
-#: Events that are logged as they come.
-_LOGGED = dict.fromkeys(("column", "drift", "alarm", "warning"), logging.WARNING)
-_LOGGED["watch"] = logging.INFO
 #: Seconds to wait for another process to release a partition.
 _PATIENCE = 60.0
 #: Once the rows have ended: seconds without a label after which a topic holds no more of them.
@@ -55,6 +58,143 @@ _LOGGER = "baryflow.cli.run"
 log = logging.getLogger(_LOGGER)
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """What ``run`` writes, what it learns from besides rows, and how."""
+
+    output: str = options.option(
+        "-o",
+        "--output",
+        default="-",
+        metavar="FILE",
+        help="Predictions: a .ndjson, .csv or .parquet file, a URL, or - for standard output (NDJSON).",
+    )
+    events: str | None = options.option(
+        "--events",
+        metavar="FILE",
+        help="Write batches, drift, checkpoints and bad rows here, as NDJSON.",
+    )
+    quarantine: str | None = options.declare(options.quarantine)
+    checkpoint: str | None = options.option(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="Save progress here; after a crash or kill -9 the same command resumes.",
+    )
+    save: str | None = options.option(
+        "--save", metavar="FILE", help="Write the adapted model here at the end."
+    )
+    baseline: str | None = options.option(
+        "--baseline",
+        metavar="FILE",
+        help="Rows of this target in normal operation: they show how it is calibrated.",
+    )
+    baseline_rows: int | None = options.option(
+        "--baseline-rows",
+        type=Count("number"),
+        help="The first rows of every target are normal operation: use this many as its baseline.",
+    )
+    normal_until: str | None = options.option(
+        "--normal-until",
+        metavar="TIME",
+        help="All rows up to this time are normal: use them as a baseline.",
+    )
+    normal_class: str | None = options.option(
+        "--normal-class",
+        metavar="CLASS",
+        help="Class of a baseline.  [default: that of 'baryflow fit --normal-class']",
+    )
+    in_memory: int | None = options.option(
+        "--in-memory",
+        type=Count("number"),
+        help="With --key: models kept in memory; others are written to disk.  [default: 512 MB of them]",
+    )
+    labels: str | None = options.option(
+        "--labels",
+        metavar="FILE",
+        help="Labels of rows by position, offset or time: a CSV, NDJSON or JSON file, or a topic "
+        "(mqtt://, kafka://). A file is followed if the input is live.",
+    )
+    labels_certify: bool = options.option(
+        "--labels-certify",
+        is_flag=True,
+        help="The labelled rows were chosen at random: let labels count for the certificate.",
+    )
+    labels_normal: str | None = options.option(
+        "--labels-normal",
+        metavar="CLASS",
+        help="Class of labels that AWS Lookout for Equipment rates NO_ANOMALY.",
+    )
+    alarm_commands: str | None = options.option(
+        "--alarm-commands",
+        metavar="FILE",
+        help="Commands that acknowledge or shelve alarms: a CSV, NDJSON or JSON file, or a topic.",
+    )
+    batch_size: int | None = options.option(
+        "--batch-size",
+        type=Count("rows"),
+        help="Rows the model learns from at a time.  [default: 32; more of a file, between adaptations]",
+    )
+    drift: str = options.declare(options.drift)
+    rotate: int | None = options.declare(options.rotate)
+    metrics_port: int | None = options.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serve /metrics (Prometheus) and /health on this port of 127.0.0.1; 0 picks a free one.",
+    )
+
+    @property
+    def outputs(self) -> tuple[str | None, ...]:
+        """Where predictions, events and quarantined rows are written."""
+        return self.output, self.events, self.quarantine
+
+    def check(
+        self, inputs: Sequence[str | Path | None], stream: StreamOptions, alarm: AlarmOptions
+    ) -> None:
+        """Refuse outputs that cannot be written, or would overwrite an input or each other."""
+        if self.output.startswith(("http://", "https://")):
+            raise InvalidInputError(
+                f"cannot write predictions to {self.output}; to send rows to a service, use 'baryflow "
+                "forward INPUT URL'"
+            )
+        if self.save is not None and not self.save.endswith(".bary"):
+            raise InvalidInputError(f"--save writes a .bary file, got {self.save}")
+        if self.save is not None and stream.key is not None:
+            raise InvalidInputError("--save is for one model, and --key has many: use --checkpoint")
+        outputs = [*self.outputs, self.save]
+        inputs = [*inputs, *stream.files, self.baseline, self.labels, self.alarm_commands]
+        inputs.append(alarm.alarm_secret_file)
+        protect_inputs(inputs, alarm.alarms)
+        partial = [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
+        protect_inputs(inputs, [*outputs, *partial])
+        for output in local_files(self.outputs if self.rotate is not None else ()):
+            for file in local_files([*inputs, *outputs]):
+                if is_full_file(Path(file), Path(output)):
+                    raise InvalidInputError(
+                        f"{file} has the name of a full file of {output} and would be overwritten: name "
+                        "another file"
+                    )
+        folder = Path(self.checkpoint or "")
+        if self.checkpoint is not None and folder.is_dir():
+            protect_inputs(inputs, [path for path in folder.iterdir() if is_checkpoint_file(path)])
+
+    def shaping(self) -> dict[str, Any]:
+        """Return the options that shape results; a checkpoint is resumed only with the same ones."""
+        names = (
+            "batch_size",
+            "drift",
+            "rotate",
+            "baseline",
+            "baseline_rows",
+            "normal_until",
+            "normal_class",
+        )
+        return {name.replace("_", "-"): getattr(self, name) for name in names}
+
+
+run_options = options.collect(RunOptions, "how")
+
+
 @click.command(
     cls=Command,
     example="baryflow run pumps.bary pump_e.csv --time time -o predictions.csv --checkpoint state",
@@ -62,109 +202,11 @@ log = logging.getLogger(_LOGGER)
 )
 @options.model_argument
 @options.stream_options
-@click.option(
-    "-o",
-    "--output",
-    default="-",
-    metavar="FILE",
-    help="Predictions: a .ndjson, .csv or .parquet file, a URL, or - for standard output (NDJSON).",
-)
-@click.option(
-    "--events", metavar="FILE", help="Write batches, drift, checkpoints and bad rows here, as NDJSON."
-)
-@options.quarantine
-@click.option(
-    "--checkpoint",
-    metavar="FOLDER",
-    help="Save progress here; after a crash or kill -9 the same command resumes.",
-)
-@click.option("--save", "save_to", metavar="FILE", help="Write the adapted model here at the end.")
-@click.option(
-    "--baseline",
-    metavar="FILE",
-    help="Rows of this target in normal operation: they show how it is calibrated.",
-)
-@click.option(
-    "--baseline-rows",
-    type=click.IntRange(1),
-    metavar="NUMBER",
-    help="The first rows of every target are normal operation: use this many as its baseline.",
-)
-@click.option(
-    "--normal-until", metavar="TIME", help="All rows up to this time are normal: use them as a baseline."
-)
-@click.option(
-    "--normal-class",
-    metavar="CLASS",
-    help="Class of a baseline.  [default: that of 'baryflow fit --normal-class']",
-)
-@click.option(
-    "--in-memory",
-    type=click.IntRange(1),
-    metavar="NUMBER",
-    help="With --key: models kept in memory; others are written to disk.  [default: 512 MB of them]",
-)
-@click.option(
-    "--labels",
-    metavar="FILE",
-    help="Labels of rows by position, offset or time: a CSV, NDJSON or JSON file, or a topic (mqtt://, "
-    "kafka://). A file is followed if the input is live.",
-)
-@click.option(
-    "--labels-certify",
-    is_flag=True,
-    help="The labelled rows were chosen at random: let labels count for the certificate.",
-)
-@click.option(
-    "--labels-normal",
-    metavar="CLASS",
-    help="Class of labels that AWS Lookout for Equipment rates NO_ANOMALY.",
-)
+@run_options
 @options.alarm_options
-@click.option(
-    "--alarm-commands",
-    metavar="FILE",
-    help="Commands that acknowledge or shelve alarms: a CSV, NDJSON or JSON file, or a topic.",
-)
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    metavar="ROWS",
-    help="Rows the model learns from at a time (default 32; more of a file, between two adaptations).",
-)
-@options.drift
-@options.rotate
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve /metrics (Prometheus) and /health on this port of 127.0.0.1; 0 picks a free one.",
-)
 @options.log_format
 def run(
-    model: Path,
-    stream: StreamOptions,
-    alarm: AlarmOptions,
-    *,
-    alarm_commands: str | None,
-    output: str,
-    events: str | None,
-    quarantine: str | None,
-    checkpoint: str | None,
-    save_to: str | None,
-    baseline: str | None,
-    baseline_rows: int | None,
-    normal_until: str | None,
-    normal_class: str | None,
-    in_memory: int | None,
-    labels: str | None,
-    labels_certify: bool,
-    labels_normal: str | None,
-    batch_size: int | None,
-    drift: str,
-    rotate: int | None,
-    metrics_port: int | None,
-    log_format: str,
+    model: Path, stream: StreamOptions, how: RunOptions, alarm: AlarmOptions, *, log_format: str
 ) -> None:
     """Follow the rows of INPUT with a fitted MODEL: predict each row, then learn from it.
 
@@ -173,47 +215,37 @@ def run(
     """
     with (
         report_errors(log_format=log_format),
-        fail_without_result(kept=quarantine is not None) as count,
+        fail_without_result(kept=how.quarantine is not None) as count,
         contextlib.ExitStack() as stack,
     ):
-        outputs = [output, events, quarantine, save_to]
-        _check_outputs(outputs, save_to, stream.key)
-        inputs = [model, baseline, labels, alarm_commands, alarm.alarm_secret_file, *stream.files]
-        protect_inputs(inputs, alarm.alarms)
-        partial = [f"{name}.partial.ndjson" for name in outputs if str(name).endswith(".parquet")]
-        protect_inputs(inputs, [*outputs, *partial])
-        if rotate is not None:
-            _protect_from_rotation(outputs[:3], [*inputs, *outputs])
-        if checkpoint is not None:
-            _protect_checkpoint(Path(checkpoint), inputs)
+        how.check([model], stream, alarm)
         fitted, columns = options.load_model(model, {"time": stream.time, "key": stream.key})
-        first = _read_first_rows(fitted, baseline_rows, normal_until, normal_class, stream)
-        if baseline is not None:
-            _learn_baseline(fitted, baseline, columns, normal_class, stream.key)
+        first = _read_first_rows(fitted, how, stream)
+        if how.baseline is not None:
+            _learn_baseline(fitted, how.baseline, columns, how.normal_class, stream.key)
         alarms = alarm.config(fitted)
-        _check_alarms(alarms, alarm_commands, stream)
-        metrics = stack.enter_context(RunMetrics(metrics_port))
-        durable = checkpoint is not None
+        _check_alarms(alarms, how.alarm_commands, stream)
+        metrics = stack.enter_context(RunMetrics(how.metrics_port))
         credentials = (
-            read_credentials("output", outputs[:3], stream.credentials)
-            | read_credentials("labels", [labels], stream.credentials)
-            | read_credentials("alarms", [*alarm.alarms, alarm_commands], stream.credentials)
+            read_credentials("output", how.outputs, stream.credentials)
+            | read_credentials("labels", [how.labels], stream.credentials)
+            | read_credentials("alarms", [*alarm.alarms, how.alarm_commands], stream.credentials)
         )
-        rows = metrics.observe(stream.open(columns, durable=durable))
-        if alarm_commands is not None:
+        rows = metrics.observe(stream.open(columns, durable=how.checkpoint is not None))
+        if how.alarm_commands is not None:
             rows = _add_labels(
-                rows, alarm_commands, CommandFormat(stream.key), stream, durable, credentials
+                rows, how.alarm_commands, CommandFormat(stream.key), how, stream, credentials
             )
-        if labels is not None:
-            how = LabelFormat(
+        if how.labels is not None:
+            form = LabelFormat(
                 # Labels may bring their row, unless windows of rows are what is predicted.
                 () if isinstance(fitted, SignalModel) else tuple(columns or ()),
                 time=stream.time,
                 key=stream.key,
-                certify=labels_certify,
-                normal=labels_normal,
+                certify=how.labels_certify,
+                normal=how.labels_normal,
             )
-            rows = _add_labels(rows, labels, how, stream, durable, credentials)
+            rows = _add_labels(rows, how.labels, form, how, stream, credentials)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         line = stack.enter_context(Line(_LOG_EVERY, _LOGGER))
@@ -221,43 +253,19 @@ def run(
             log.info("metrics: %s/metrics", metrics.url)
         if is_url(stream.source):
             log.info("following %s; press Ctrl-C to stop", stream.source.partition("?")[0])
-        fades = (fitted.model if isinstance(fitted, SignalModel) else fitted).half_life is not None
-        forgets = fades or drift in ("forget", "restart")  # which rows it has learned before matters
-        largest = 0 if batch_size or stream.live or labels or forgets else LARGEST_BATCH
-        given, batch_size = batch_size, batch_size or SessionConfig.batch_size
-        job = StreamRun(
-            config=SessionConfig(fitted, batch_size, drift, alarms, first, largest),
-            rows=rows,
-            names=(output, events, quarantine),
-            credentials=credentials,
-            checkpoint=checkpoint,
-            read_size=max(batch_size, LARGEST_BATCH if largest or stream.key else 0),
-            timeout=stream.timeout,
-            in_memory=in_memory,
-            report=ConsoleReporter(line, keeps_quarantine=quarantine is not None),
-            stop=stop,
-            metrics=metrics,
-            keyed=stream.key is not None,
-            rotate=rotate,
-            alarm=alarm,
-            shaping={
-                "batch-size": given,
-                "drift": drift,
-                "rotate": rotate,
-                "baseline": baseline,
-                "baseline-rows": baseline_rows,
-                "normal-until": normal_until,
-                "normal-class": normal_class,
-                **stream.shaping(),
-            },
-        )
-        log.info("%s", job.follow(stack, save_to, resumes_pipe=stream.source == "-"))
+        fades = options.inner_model(fitted).half_life is not None
+        forgets = fades or how.drift in ("forget", "restart")  # which rows it has learned before matters
+        is_fixed = how.batch_size or stream.live or how.labels or forgets
+        batch_size = how.batch_size or SessionConfig.batch_size
+        largest = 0 if is_fixed else LARGEST_BATCH
+        config = SessionConfig(fitted, batch_size, how.drift, alarms, first, largest)
+        report = ConsoleReporter(log, line, keeps_quarantine=how.quarantine is not None)
+        job = _Run(how, stream, alarm, config, rows, credentials, report, stop, metrics)
+        log.info("%s", job.follow(stack))
         if not stop():
             count(job.totals.read, job.totals.quarantined)
             _check_first_rows(first, job.totals, keyed=stream.key is not None)
-        if stop.signal == signal.SIGINT:
-            hint = "; run the same command again to resume" if checkpoint else ""
-            raise Interrupted(f"interrupted{hint}")
+        raise_if_interrupted(stop, how.checkpoint)
 
 
 def _check_alarms(alarms: AlarmConfig | None, commands: str | None, stream: StreamOptions) -> None:
@@ -274,87 +282,54 @@ def _check_alarms(alarms: AlarmConfig | None, commands: str | None, stream: Stre
 def _add_labels(
     rows: Any,
     labels: str,
-    how: LabelFormat | CommandFormat,
+    form: LabelFormat | CommandFormat,
+    how: RunOptions,
     stream: StreamOptions,
-    durable: bool,
     credentials: Mapping[str, Credentials],
 ) -> LabelledSource:
     """Return rows together with their labels, or with commands."""
     try:
         if rows.shared:
-            option = "--labels" if isinstance(how, LabelFormat) else "--alarm-commands"
+            option = "--labels" if isinstance(form, LabelFormat) else "--alarm-commands"
             raise InvalidInputError(
                 f"{option} does not work with a shared input: leave out group= in its URL, or send rows "
-                f"and {how.what} to a service ('baryflow serve')"
+                f"and {form.what} to a service ('baryflow serve')"
             )
+        durable = how.checkpoint is not None
         found = open_labels(
-            labels, how, tail=stream.live, credentials=credentials.get(labels), durable=durable
+            labels, form, tail=stream.live, credentials=credentials.get(labels), durable=durable
         )
-        return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0, how.what)
+        return LabelledSource(rows, found, _LAST_LABELS if is_url(labels) else 0.0, form.what)
     except BaseException:
         rows.close()
         raise
 
 
-def _check_outputs(outputs: Sequence[str | None], save_to: str | None, key: str | None) -> None:
-    if str(outputs[0]).startswith(("http://", "https://")):
-        raise InvalidInputError(
-            f"cannot write predictions to {outputs[0]}; to send rows to a service, use 'baryflow "
-            "forward INPUT URL'"
-        )
-    if save_to is not None and not save_to.endswith(".bary"):
-        raise InvalidInputError(f"--save writes a .bary file, got {save_to}")
-    if save_to is not None and key is not None:
-        raise InvalidInputError("--save is for one model, and --key has many: use --checkpoint")
-
-
-def _protect_from_rotation(outputs: Sequence[str | None], files: Sequence[Any]) -> None:
-    """Refuse files with the name of a full file of a rotated output, which would replace them."""
-    for output in local_files(outputs):
-        for file in local_files(files):
-            if is_full_file(Path(file), Path(output)):
-                raise InvalidInputError(
-                    f"{file} has the name of a full file of {output} and would be overwritten: name "
-                    "another file"
-                )
-
-
-def _protect_checkpoint(checkpoint: Path, inputs: Sequence[Any]) -> None:
-    """Refuse inputs that are files of the checkpoint."""
-    if checkpoint.is_dir():
-        protect_inputs(inputs, [path for path in checkpoint.iterdir() if is_checkpoint_file(path)])
-
-
 def _find_normal(fitted: Any, name: str | None) -> Any:
     """Return the class of a baseline: the one of this name, or the one that the model remembers."""
-    model = fitted.model if isinstance(fitted, SignalModel) else fitted
-    known = {str(one): one for one in model.classes_.tolist()}
-    if name is None:
-        if (remembered := getattr(model, "normal_class_", None)) is None:
-            raise InvalidInputError(
-                f"name the class of the baseline with --normal-class; classes are: {', '.join(known)}"
-            )
-        return remembered
-    if name not in known:
+    model = options.inner_model(fitted)
+    if name is not None:
+        return options.find_class(name, model.classes_, "--normal-class")
+    if (remembered := getattr(model, "normal_class_", None)) is None:
+        known = ", ".join(map(str, model.classes_.tolist()))
         raise InvalidInputError(
-            f"--normal-class: {name!r} is not a class; classes are: {', '.join(known)}"
+            f"name the class of the baseline with --normal-class; classes are: {known}"
         )
-    return known[name]
+    return remembered
 
 
-def _read_first_rows(
-    fitted: Any, n_rows: int | None, until: str | None, name: str | None, stream: StreamOptions
-) -> FirstRows | None:
+def _read_first_rows(fitted: Any, how: RunOptions, stream: StreamOptions) -> FirstRows | None:
     """Return which rows of the stream are a baseline."""
-    if n_rows is None and until is None:
+    until = how.normal_until
+    if how.baseline_rows is None and until is None:
         return None
-    if n_rows is not None and until is not None:
+    if how.baseline_rows is not None and until is not None:
         raise InvalidInputError("--baseline-rows and --normal-until exclude each other: give one")
     if until is not None and parse_time(until) is None:
         raise InvalidInputError(f"--normal-until must be a time such as 2026-11-17T09:30, got {until!r}")
     if until is not None and stream.time is None and not is_url(stream.source):
         raise InvalidInputError("--normal-until needs the times of rows: name their column with --time")
-    return FirstRows(_find_normal(fitted, name), n_rows or 0, until or "")
+    return FirstRows(_find_normal(fitted, how.normal_class), how.baseline_rows or 0, until or "")
 
 
 def _check_first_rows(first: FirstRows | None, totals: Totals, *, keyed: bool) -> None:
@@ -403,76 +378,72 @@ def _learn_baseline(
 
 
 @dataclass
-class StreamRun:
+class _Run:
     """One run of a stream: what it opens, and how it ends."""
 
+    how: RunOptions
+    stream: StreamOptions
+    alarm: AlarmOptions
     config: SessionConfig
     rows: Any
-    names: tuple[str | None, ...]
     credentials: Mapping[str, Credentials]
-    checkpoint: str | None
-    read_size: int
-    timeout: float | None
-    in_memory: int | None
     report: ConsoleReporter
     stop: Stop
     metrics: RunMetrics
-    keyed: bool = False
-    rotate: int | None = None
-    alarm: AlarmOptions | None = None
-    #: Options that shape results; a checkpoint is resumed only with the same ones.
-    shaping: dict[str, Any] = field(default_factory=dict)
     #: Of all rows, once the run has ended.
     totals: Totals = field(default_factory=Totals, init=False)
 
-    def follow(
-        self, stack: contextlib.ExitStack, save_to: str | None, *, resumes_pipe: bool = False
-    ) -> str:
+    @property
+    def read_size(self) -> int:
+        """Rows to read at a time, at most."""
+        is_large = self.config.largest_batch or self.stream.key
+        return max(self.config.batch_size, LARGEST_BATCH if is_large else 0)
+
+    def follow(self, stack: contextlib.ExitStack) -> str:
         """Follow the input to its end or until a signal; return the balance of rows as text."""
-        windows = isinstance(self.config.base, SignalModel)
+        how = self.how
         try:
             if self.rows.shared:
-                if save_to is not None:
+                if how.save is not None:
                     raise InvalidInputError("--save is for one model, and a shared input has many")
-                check_shared(self.names, self.checkpoint)
+                check_shared(how.outputs, how.checkpoint)
                 partitions = PartitionRunner(
-                    self.rows, self.open_runner, self.read_size, self.timeout, self.report
+                    self.rows, self.open_runner, self.read_size, self.stream.timeout, self.report
                 )
                 self.totals = partitions.run(self.stop)
-                return balance(self.totals, windows)
-            runner = self.open_runner("", stack)
-            if resumes_pipe and runner.store is not None and not runner.store.is_new:
-                log.info("resuming: standard input must begin after the last row that was read")
-            self.totals = runner.run(self.stop)
+            else:
+                runner = self.open_runner("", stack)
+                if self.stream.source == "-" and runner.store is not None and not runner.store.is_new:
+                    log.info("resuming: standard input must begin after the last row that was read")
+                self.totals = runner.run(self.stop)
+                if how.save is not None:
+                    _save(runner, how.save)
         except StoppedError as error:  # no commit: the last batch is in the journal
-            if self.checkpoint:
+            if how.checkpoint:
                 return f"{error}: nothing is lost, run the same command again to resume"
             return f"{error}: the last records may be lost"
         except OSError as error:
-            if error.errno == errno.ENOSPC and self.checkpoint is not None:
+            if error.errno == errno.ENOSPC and how.checkpoint is not None:
                 raise InvalidInputError(
                     f"no space left on the disk ({error.filename or 'while writing'}): nothing is lost; "
                     "free disk space and run the same command again"
                 ) from error
             raise
-        if save_to is not None:
-            _save(runner, save_to)
-        return balance(self.totals, windows)
+        return balance(self.totals, windows=isinstance(self.config.base, SignalModel))
 
     def open_runner(self, partition: str, stack: contextlib.ExitStack) -> Runner:
         """Open a runner, closed by `stack`; a partition of a shared input has its own files."""
-        store = None
-        if self.checkpoint is not None:
+        store, names = None, self.how.outputs
+        if self.how.checkpoint is not None:
             # The process that had the partition before may need a moment to release it.
-            store = Store(Path(self.checkpoint) / partition, _PATIENCE if partition else 0.0)
+            store = Store(Path(self.how.checkpoint) / partition, _PATIENCE if partition else 0.0)
             stack.callback(store.close)
-            store.keep_options(self.shaping)
-        names = self.names
-        if partition and store is not None:
-            names = tuple(name if name is None else _for_partition(name, partition) for name in names)
-        alarms = None if self.alarm is None else self.alarm.open(self.credentials)
+            store.keep_options(self.how.shaping() | self.stream.shaping())
+            if partition:
+                names = tuple(name and _for_partition(name, partition) for name in names)
+        alarms = self.alarm.open(self.credentials)
         try:
-            outputs = Outputs(*open_sinks(names, store, self.credentials, self.rotate))
+            outputs = Outputs(*open_sinks(names, store, self.credentials, self.how.rotate))
         except BaseException:
             if alarms is not None:
                 alarms.close(finished=False)
@@ -484,11 +455,11 @@ class StreamRun:
             self.rows,
             outputs,
             read_size=self.read_size,
-            timeout=self.timeout,
+            timeout=self.stream.timeout,
             store=store,
             listen=self.report,
-            in_memory=self.in_memory,
-            keyed=self.keyed,
+            in_memory=self.how.in_memory,
+            keyed=self.stream.key is not None,
             alarms=alarms,
         )
         stack.callback(runner.close)
@@ -505,41 +476,6 @@ class StreamRun:
 
         stack.push(close_outputs)
         return runner
-
-
-class ConsoleReporter:
-    """Log events that people should see, and show batches on the status line."""
-
-    def __init__(self, line: Line, *, keeps_quarantine: bool) -> None:
-        self.line, self.began = line, clock.monotonic()
-        self.keeps_quarantine, self.has_quarantined = keeps_quarantine, False
-
-    def __call__(self, event: Event) -> None:
-        """Report an event."""
-        fields = {"event": event.kind, "position": event.position, **event.details}
-        if event.kind in _LOGGED:
-            where = (
-                "" if event.kind in ("drift", "watch") else f"row {event.position}: "
-            )  # these name their own rows
-            log.log(_LOGGED[event.kind], "%s%s", where, event.message, extra={"fields": fields})
-        elif event.kind == "label" and event.details["new_classes"]:
-            log.info("row %d: %s", event.position, event.message, extra={"fields": fields})
-        elif event.kind == "quarantine" and not self.has_quarantined:
-            self.has_quarantined = True
-            text = describe_quarantined(event.message, kept=self.keeps_quarantine)
-            log.warning("%s", text, extra={"fields": fields})
-        elif event.kind == "batch":
-            rate = event.position / max(clock.monotonic() - self.began, 1e-9)
-            self.line.show(
-                f"{count_of(event.position, 'row')}  {rate:,.0f}/s  {event.message}", **fields
-            )
-
-
-def describe_quarantined(first: str, *, kept: bool) -> str:
-    """Return why the first row was quarantined, and how to see the others unless they are kept."""
-    return f"quarantined {first.rstrip('.')}" + (
-        "" if kept else "; --quarantine FILE keeps all such rows"
-    )
 
 
 @contextlib.contextmanager
@@ -586,12 +522,9 @@ def open_sinks(
             log.warning("%s is overwritten: the checkpoint is new, nothing can be resumed", file)
     sinks: list[Any] = []
     for name in names:
-        is_file = name is not None and name != "-" and not is_url(name)
-        how: dict[str, Any] = {"rotate": rotate} if rotate is not None and is_file else {}
+        size = None if name in (None, "-") or is_url(str(name)) else rotate
         sinks.append(
-            None
-            if name is None
-            else open_sink(name, resume=resume, credentials=credentials.get(name), **how)
+            name and open_sink(name, resume=resume, credentials=credentials.get(name), rotate=size)
         )
     return sinks
 
@@ -613,12 +546,12 @@ def _save(runner: Runner, path: str) -> None:
         model.save(path)
 
 
-def balance(totals: Totals, windows: bool) -> str:
-    """Return what became of the rows that were read."""
+def balance(totals: Totals, *, windows: bool, of: str = "") -> str:
+    """Return what became of the rows that were read, for example those `of` some targets."""
     used = f"{totals.predicted:,} predicted"
     if windows:
         used = f"{totals.used:,} in {count_of(totals.predicted, 'window')} predicted"
-    text = f"{count_of(totals.read, 'row')} = {used} + {totals.quarantined:,} quarantined"
+    text = f"{count_of(totals.read, 'row')}{of} = {used} + {totals.quarantined:,} quarantined"
     if totals.unlearned:
         text += f"; the model failed to learn from {totals.unlearned:,} of them"
     if totals.labels:

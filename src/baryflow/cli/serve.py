@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from baryflow.cli import options
 from baryflow.cli.console import Interrupted, report_errors
-from baryflow.cli.options import AlarmOptions, Command
+from baryflow.cli.options import AlarmOptions, Command, Count
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import read_credentials
 
@@ -61,8 +61,7 @@ log = logging.getLogger("baryflow.cli.serve")
 )
 @click.option(
     "--workers",
-    type=click.IntRange(1),
-    metavar="NUMBER",
+    type=Count("number"),
     help="Processes that share the targets among them; 1: a thread.  [default: one for each core]",
 )
 @options.alarm_options
@@ -71,39 +70,21 @@ log = logging.getLogger("baryflow.cli.serve")
 @options.drift
 @click.option(
     "--in-memory",
-    type=click.IntRange(1),
+    type=Count("number"),
     default=256,
-    metavar="NUMBER",
     help="Models kept in memory; others are written to disk.",
 )
 @click.option(
     "--snapshot-every",
-    type=click.IntRange(1),
+    type=Count("batches"),
     default=1024,
-    metavar="BATCHES",
     help="Batches in the journal after which targets are committed; bounds the replay after a kill.",
 )
 @click.option(
-    "--max-targets",
-    type=click.IntRange(1),
-    default=10_000,
-    metavar="NUMBER",
-    help="Targets, at most; others are refused.",
+    "--max-targets", type=Count("number"), default=10_000, help="Targets, at most; others are refused."
 )
-@click.option(
-    "--max-rows",
-    type=click.IntRange(1),
-    default=4096,
-    metavar="ROWS",
-    help="Rows of a request, at most.",
-)
-@click.option(
-    "--max-body",
-    type=click.IntRange(1),
-    default=8 * 2**20,
-    metavar="BYTES",
-    help="Bytes of a request, at most.",
-)
+@click.option("--max-rows", type=Count("rows"), default=4096, help="Rows of a request, at most.")
+@click.option("--max-body", type=Count("bytes"), default=8 * 2**20, help="Bytes of a request, at most.")
 @click.option(
     "--target-metrics",
     type=click.IntRange(0),

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import click
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.cli import options as shared
-from baryflow.cli.console import Line, Stop, duration, echo, report_errors, stop_on_signals
+from baryflow.cli.console import Line, Progress, Stop, echo, report_errors, stop_on_signals
 from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs, seed_option
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import Credentials, open_sink, read_credentials
@@ -118,19 +117,18 @@ def tep() -> None:
 @click.option("--hours", default=30.0, help="Hours recorded from the fault on.")
 @click.option(
     "--magnitude",
-    "magnitudes",
     type=Magnitude(),
     multiple=True,
     help="Size of a fault in a mode, such as 4:6=0.5; repeatable.",
 )
 @_jobs
-def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: Any) -> None:
+def simulate(folder: Path, jobs: int, magnitude: tuple[Any, ...], **options: Any) -> None:
     """Simulate the plant and write its signals to FOLDER.
 
     The same command resumes an interrupted simulation; other runs and modes extend a finished one.
     """
     with report_errors(_INTERRUPTED):
-        plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitudes)}, **options)
+        plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitude)}, **options)
         with Line(log_every=60) as line:
             done = simulation.simulate(folder, plan, jobs=jobs, progress=make_progress(line))
     echo(f"{count_of(done.total, 'file')} in {folder}, {done.total - done.found} of them new", err=True)
@@ -144,20 +142,13 @@ def simulate(folder: Path, jobs: int, magnitudes: tuple[Any, ...], **options: An
 
 def make_progress(line: Line) -> Callable[[simulation.Progress], None]:
     """Return a callback that shows the files done and the time left."""
-    begin: float | None = None  # of the first file: the time for settling the plant does not count
+    progress = Progress(line, "simulate", "file", resumes=True)
 
-    def show(progress: simulation.Progress) -> None:
-        nonlocal begin
-        if begin is None and progress.settled:
-            begin = monotonic()
-        new = progress.done - progress.found
-        if begin is None:
-            left = "settling the plant in its modes"
-        elif not new:
-            left = "simulating the first files"
+    def show(found: simulation.Progress) -> None:
+        if found.settled:  # not before: the time for settling the plant does not count
+            progress(found.done, found.total, count_of(len(found.redrawn), "trip"))
         else:
-            left = f"{duration((progress.total - progress.done) * (monotonic() - begin) / new)} left"
-        line.show(f"{progress.done}/{progress.total} files  {len(progress.redrawn)} trips  {left}")
+            line.show("settling the plant in its modes")
 
     return show
 
@@ -237,15 +228,14 @@ def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: 
 )
 @click.option(
     "--opc-ua",
-    "server",
     metavar="[URL]",
     is_flag=False,
     flag_value=SERVER,
     help=f"Run an OPC UA server; without a URL at {SERVER}.",
 )
-@click.option("--mqtt", "topic", metavar="URL", help="Send rows to a topic: mqtt://HOST/TOPIC.")
+@click.option("--mqtt", metavar="URL", help="Send rows to a topic: mqtt://HOST/TOPIC.")
 @click.option("--per-tag", is_flag=True, help="With --mqtt: use one topic for each variable.")
-@click.option("--csv", "table", type=OutputFile(".csv"), help="Write all rows to this file at once.")
+@click.option("--csv", type=OutputFile(".csv"), help="Write all rows to this file at once.")
 @click.option("--mode", type=click.IntRange(1, max(MODES)), default=1, help="Operating mode.")
 @click.option(
     "--fault",
@@ -266,10 +256,10 @@ def apply(encoder: Path, folder: Path, out: Path, modes: tuple[int, ...], runs: 
 @click.option("--start", metavar="TIME", help="Plant time of the first row (ISO 8601).  [default: now]")
 @shared.credentials
 def publish(
-    server: str | None,
-    topic: str | None,
+    opc_ua: str | None,
+    mqtt: str | None,
     per_tag: bool,
-    table: Path | None,
+    csv: Path | None,
     speed: float,
     start: str | None,
     credentials: str | None,
@@ -280,19 +270,19 @@ def publish(
     Variables are called by name and unit, "A feed (kscmh)"; single topics by number, XMEAS1 to XMV12.
     All values have plant time. Press Ctrl-C to stop.
     """
-    if [server, topic, table].count(None) != 2:
+    if [opc_ua, mqtt, csv].count(None) != 2:
         raise click.UsageError("expected one of --opc-ua, --mqtt URL and --csv FILE.")
-    if per_tag and topic is None:
+    if per_tag and mqtt is None:
         raise click.UsageError("--per-tag needs --mqtt.")
     first = parse_start(start)
     with report_errors(), stop_on_signals() as stop, ExitStack() as stack:
-        if table is not None:
-            write_table(play(**options), table, first)
+        if csv is not None:
+            write_table(play(**options), csv, first)
             return
-        url = server or topic or ""
+        url = opc_ua or mqtt or ""
         login = read_credentials("output", [url], credentials).get(url)
         publisher: Server | Topics
-        if server:
+        if opc_ua:
             publisher = Server(url, login, stack)
         else:
             publisher = Topics(url, login, stack, stop, per_tag=per_tag)
@@ -301,7 +291,7 @@ def publish(
         echo(publisher.example)
         count = publish_rows(rows, publisher, start=first, speed=speed, stop=stop)
         echo(f"{count} of {count_of(len(rows), 'row')} published", err=True)
-        if server and not stop():
+        if opc_ua and not stop():
             echo("the server keeps running, with its history; press Ctrl-C to stop", err=True)
             stop.wait()
 
