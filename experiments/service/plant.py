@@ -59,7 +59,7 @@ def hours_in(text):
 def wait_hours(page, feeding, hours):
     until = hours_in(page.inner_text("#plant-said")) + hours
     while hours_in(page.inner_text("#plant-said")) < until:
-        feeding.wait(0.0)  # raises the error of the feed
+        assert feeding.running() or feeding.result() is None  # raises the error of the feed
         page.wait_for_timeout(100)
 
 

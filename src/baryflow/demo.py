@@ -6,25 +6,23 @@ sixth mode (:func:`~baryflow.datasets.load_tep`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from baryflow.datasets import load_tep
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.estimators._classifiers import fit_linear
+from baryflow.estimators._plots import AREA, SOURCES, new_figure
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.exceptions import InvalidInputError
 from baryflow.validation import Floats, Integers
 
 BATCH = 32
 #: Labelled runs of each mode and fault.
 KNOWN_RUNS = 25
 _FOLDS = 5
+_CURVES = ("adapted", "source_only")
 
 
 @dataclass(frozen=True)
@@ -112,54 +110,26 @@ def _target_trained(X: Floats, y: Integers) -> float:
     return float(np.concatenate(correct).mean())
 
 
-def check_figure(path: str | os.PathLike[str]) -> None:
-    """Raise if :func:`draw` could not write this file: no Matplotlib, or an unknown format."""
-    kinds = _figure_class()().canvas.get_supported_filetypes()
-    if Path(path).suffix.removeprefix(".").lower() not in kinds:
-        raise InvalidInputError(f"expected a file named *.png, *.svg or *.pdf, got {os.fspath(path)!r}")
-
-
-def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "figures need Matplotlib: pip install 'baryflow[plot]'", name="matplotlib"
-        ) from error
-    return Figure
-
-
 def draw(result: Result, path: str) -> None:
     """Draw the accuracy along the stream, and the resemblance of the target to each source."""
     rows = [progress.n_rows for progress in result.history]
-    figure = _figure_class()(figsize=(9.5, 3.8), layout="constrained", dpi=150)
+    figure = new_figure(9.5, 3.8)
     left, right = figure.subplots(1, 2)
-    left.plot(rows, [100 * p.adapted for p in result.history], color="#0b6e99", lw=2, label="adapting")
-    left.plot(
-        rows, [100 * p.source_only for p in result.history], color="#b3541e", lw=2, label="source-only"
-    )
-    left.plot(
-        rows[-1],
-        100 * result.after_stream,
-        "*",
-        color="#0b6e99",
-        ms=14,
-        mec="white",
-        clip_on=False,
-        zorder=5,
-        label="adapted, after the stream",
-    )
+    adapted, source_only = ([100 * getattr(p, name) for p in result.history] for name in _CURVES)
+    left.plot(rows, adapted, color=AREA[0], lw=2, label="adapting")
+    left.plot(rows, source_only, color=AREA[5], lw=2, label="source-only")
+    star = {"color": AREA[0], "ms": 14, "mec": "white", "clip_on": False, "zorder": 5}
+    left.plot(rows[-1], 100 * result.after_stream, "*", label="adapted, after the stream", **star)
     left.axhline(100 * result.target_trained, color="0.4", ls=":", label="trained on target labels")
     left.set(xlabel="runs of mode 1 seen", ylabel="% correct so far (predict, then learn)")
-    lowest = min(min(p.adapted, p.source_only) for p in result.history[len(rows) // 10 :])
-    left.set_ylim(100 * lowest - 2, 100 * max(result.target_trained, result.after_stream) + 2)
+    lowest = min(adapted[len(rows) // 10 :] + source_only[len(rows) // 10 :])
+    left.set_ylim(lowest - 2, 100 * max(result.target_trained, result.after_stream) + 2)
     left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8)
-    colors = ("#0b6e99", "#b3541e", "#4d8a3d", "#7a4b94", "#c9a227")
-    for color, name in zip(colors, sorted(result.history[-1].shares), strict=False):
+    for color, name in zip(SOURCES, sorted(result.history[-1].shares), strict=False):
         shares = [p.shares[name] for p in result.history]
         right.plot(rows, shares, color=color, lw=2, label=f"mode {name}")
     right.set(xlabel="runs of mode 1 seen", ylabel="resemblance to each source", ylim=(0, None))
     right.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    figure.savefig(path, dpi=150)

@@ -103,7 +103,7 @@ def test_without_matplotlib_a_figure_that_was_asked_for_is_refused_before_the_ru
     (tmp_path / "demo.png").write_bytes(b"of before")
     done = run("demo", "--figure", tmp_path / "demo.png")
     assert done.exit_code == 2
-    assert "figures need Matplotlib: pip install 'baryflow[plot]'" in done.stderr
+    assert "pip install 'baryflow[plot]'" in done.stderr
     assert (tmp_path / "demo.png").read_bytes() == b"of before"
 
 
@@ -113,7 +113,7 @@ def test_without_matplotlib_the_demo_warns_and_draws_no_figure(run, small, tmp_p
     done = run("demo")
     assert done.exit_code == 0
     first, second = done.stderr.splitlines()[:2]
-    assert first.startswith("no figure will be drawn: figures need Matplotlib")
+    assert first.startswith("no figure will be drawn: pictures need matplotlib")
     assert second.startswith("learning modes")
     assert done.stdout.startswith("accuracy on mode 1")
     assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,15 @@
 """The embedded stream on the live page, and the thread that feeds it."""
 
-import threading
+from concurrent.futures import wait
 
 import httpx
 import pytest
 
 from baryflow.datasets import load_tep
 from baryflow.exceptions import UnreachableError
-from baryflow.live.panel import DemoPanel, FeedThread
+from baryflow.live.panel import DemoPanel, serve_demo
 from baryflow.live.replay import TARGET, Replay, serve_replay
+from baryflow.service import create_app
 from tests.service.browser import open_browser, open_page
 
 
@@ -23,7 +24,7 @@ def test_the_page_follows_the_stream_to_its_end(replay):
         open_browser() as browser,
         open_page(browser, url) as page,
     ):
-        assert thread.wait(60)
+        thread.result(60)
         n = len(replay.rows)
         page.wait(f"() => document.querySelector('#demo-figures').textContent.includes('{n} of {n}')")
         page.wait(f"() => document.querySelector('#now-rows').textContent === '{n}'")
@@ -41,18 +42,19 @@ def test_leaving_the_block_stops_a_stream_that_is_still_running(replay):
     with serve_replay(replay, speed=1.0) as (url, thread):
         address = f"{url.split('/?')[0]}/v1/targets/{TARGET}"
         while httpx.get(address).status_code != 200:
-            assert not thread.wait(0.05)
-        assert not thread.wait(0.0)
-    assert thread.wait(0.0)  # ended, and without an error
+            assert not wait([thread], 0.05).done
+        assert thread.running()
+    thread.result(0.0)  # ended, and without an error
 
 
-def _fail():
+def _fail(*_):
     raise UnreachableError("gone")
 
 
-def test_an_error_in_the_feed_is_shown_and_raised():
+def test_an_error_in_the_feed_is_shown_and_raised(replay):
     panel = DemoPanel("pump", "", "")
-    with FeedThread(_fail, threading.Event(), panel) as thread:
+    app = create_app(replay.model, extra_routes=[panel.route()])
+    with serve_demo(app, panel, _fail) as (_, thread):
         with pytest.raises(UnreachableError, match="gone"):
-            thread.wait(60)
+            thread.result(60)
         assert "gone" in panel.read()["words"]

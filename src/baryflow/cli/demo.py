@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from threadpoolctl import threadpool_limits
 from baryflow import demo as demonstration
 from baryflow.cli import options
 from baryflow.cli.console import Line, Progress, echo, report_errors
-from baryflow.cli.options import Command, OutputFile
+from baryflow.cli.options import FIGURES, Command, OutputFile
+from baryflow.estimators._plots import new_figure
 from baryflow.exceptions import InvalidInputError
 
 #: Default rows, or simulated hours of the plant, per second.
@@ -26,9 +28,7 @@ def _check_figure(context: click.Context, option: click.Parameter, path: Path) -
     if context.params.get("live"):
         return None
     try:
-        demonstration.check_figure(path)
-    except InvalidInputError as error:
-        raise click.BadParameter(str(error)) from error
+        new_figure(1.0, 1.0)
     except ModuleNotFoundError as error:
         if context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
             raise click.BadParameter(str(error)) from error
@@ -41,7 +41,7 @@ def _check_figure(context: click.Context, option: click.Parameter, path: Path) -
 @options.seed
 @click.option(
     "--figure",
-    type=OutputFile(),
+    type=OutputFile(*FIGURES),
     callback=_check_figure,
     default="baryflow-demo.png",
     help="Draw the run here (PNG, SVG or PDF).",
@@ -157,10 +157,8 @@ def _watch(page: Any, browser: bool) -> None:
             echo("cannot open a browser: open the address above", err=True)
         sys.stderr.flush()
         try:
-            while not feeding.wait(0.5):
-                pass
+            feeding.result()
             echo("the stream has ended; the page stays until Ctrl-C", err=True)
-            while True:
-                feeding.idle(3600.0)
+            threading.Event().wait()
         except KeyboardInterrupt:
             echo("", err=True)

@@ -95,10 +95,10 @@ def _add_origin(error: click.BadParameter, ctx: click.Context) -> click.BadParam
 
 
 class Count(click.IntRange):
-    """A number of at least 1, called after what it counts: rows."""
+    """A number of at least 1, or another minimum, called after what it counts: rows."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(1)
+    def __init__(self, what: str, minimum: int = 1) -> None:
+        super().__init__(minimum)
         self.name = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -145,10 +145,10 @@ class OutputFile(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path of a file that can be written."""
         path = Path(value)
-        if self._suffixes and path.suffix.lower() not in self._suffixes:
-            self.fail(f"expected a file named *{', *'.join(self._suffixes)}, got {path}.", param, ctx)
         if path.is_dir():
             self.fail(f"{path} is a folder; name a file in it.", param, ctx)
+        if self._suffixes and path.suffix.lower() not in self._suffixes:
+            self.fail(f"expected a file named *{', *'.join(self._suffixes)}, got {path}.", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"folder {path.parent} does not exist; create it first.", param, ctx)
         is_new = not path.exists()
@@ -179,8 +179,8 @@ drift = click.option(
     "--drift",
     type=click.Choice(["report", "forget", "restart", "off"]),
     default="report",
-    help="When a target changes: report it, also discount older rows (forget), or also start over "
-    "(restart); off does not watch for it.",
+    help="When a target changes: report it; forget: also discount older rows; restart: also start "
+    "over; off: do not watch for drift.",
 )
 time = click.option("--time", metavar="COLUMN", help="Timestamp column; copied to each prediction.")
 
@@ -188,15 +188,15 @@ time = click.option("--time", metavar="COLUMN", help="Timestamp column; copied t
 def seed_option(default: int) -> Callable[[Any], Any]:
     """Return the option of the seed."""
     return click.option(
-        "--seed", type=click.IntRange(0), default=default, help="Seed of the random numbers."
+        "--seed", type=Count("number", 0), default=default, help="Seed of the random numbers."
     )
 
 
 seed = seed_option(0)
-jobs = click.option("--jobs", type=click.IntRange(1), default=2, help="Number of processes.")
+jobs = click.option("--jobs", type=Count("number"), default=2, help="Number of processes.")
 fit_jobs = click.option(
     "--jobs",
-    type=click.IntRange(1),
+    type=Count("number"),
     help="Number of processes.  [default: one per core if the fit takes long]",
 )
 quarantine = click.option(
@@ -274,8 +274,8 @@ class StreamOptions:
     key: str | None = option(
         "--key",
         metavar="COLUMN",
-        help="Column that names the target of a row, each with its own model; @topic and @key take it "
-        "from the message.",
+        help="Column that names the target of a row; each target has its own model. @topic and @key "
+        "are read from the message.",
     )
     max_latency: float | None = option(
         "--max-latency",
@@ -288,7 +288,7 @@ class StreamOptions:
         help="Make a row of the latest tag values at this interval, such as 3min.",
     )
     tags: str | None = option(
-        "--tags", metavar="FILE", help="CSV file of the tags to sample, with their columns."
+        "--tags", metavar="FILE", help="CSV file that names the tags to sample, and their columns."
     )
     max_age: float | None = option(
         "--max-age",
@@ -367,7 +367,7 @@ class AlarmOptions:
     alarm_webhook: str | None = option(
         "--alarm-webhook", metavar="URL", help="Send alarms here in signed POST requests."
     )
-    alarm_secret_file: Path | None = option(  # noqa: RUF009 - a field
+    alarm_secret_file: Path | None = option(
         "--alarm-secret-file",
         type=existing_file,
         help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
@@ -442,11 +442,8 @@ def load_model(path: Path, stream_columns: dict[str, str | None]) -> tuple[Any, 
 
     `stream_columns` are columns of the input with another role, by option; they cannot be features.
     """
-    if path.suffix.lower() != ".bary":
-        raise InvalidInputError(
-            f"expected a .bary file as the model, got {path}; 'baryflow fit' writes one"
-        )
-    model = load(path)
+    with expect_bary(path):
+        model = load(path)
     if not isinstance(model, OnlineDaDiL | SignalModel):
         kind = getattr(type(model), "kind", type(model).__name__)
         raise InvalidInputError(f"{path} holds a {kind}; expected a model written by 'baryflow fit'")

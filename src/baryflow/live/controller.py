@@ -6,6 +6,7 @@ import json
 import queue
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,7 +20,7 @@ from baryflow.alarms import AlarmConfig
 from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import SignalModel
-from baryflow.live.panel import DemoPanel, FeedThread, serve_demo
+from baryflow.live.panel import DemoPanel, serve_demo
 from baryflow.live.plant import INTERVAL, RunningPlant, Window, class_name, clock
 from baryflow.service import create_app
 from baryflow.service.errors import RequestError, reply
@@ -201,6 +202,6 @@ class PlantController:
 
 def serve_plant(
     controller: PlantController, port: int = 0
-) -> AbstractContextManager[tuple[str, FeedThread]]:
+) -> AbstractContextManager[tuple[str, Future[None]]]:
     """Serve the running plant; see :func:`serve_demo`."""
     return serve_demo(controller.app(), controller.panel, controller.run, port)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -24,12 +25,11 @@ _MAX_MARKS = 100
 class DemoPanel:
     """What the page shows beside the data: a description, key figures and marks along the stream.
 
-    One thread writes it, the service's thread reads it.
+    One thread writes it, the service's thread reads it: the content is replaced, never changed.
     """
 
     def __init__(self, target: str, title: str, description: str) -> None:
         self.target = target
-        self._lock = threading.Lock()
         self._content: dict[str, Any] = {"target": target, "title": title, "words": description}
         self._content |= {"figures": [], "marks": [], "plant": None}
 
@@ -44,18 +44,17 @@ class DemoPanel:
         changed: dict[str, Any] = {"words": description, "plant": plant}
         if figures is not None:
             changed["figures"] = [{"name": name, "value": value} for name, value in figures.items()]
-        with self._lock:
-            self._content |= {key: value for key, value in changed.items() if value is not None}
+        changed = {key: value for key, value in changed.items() if value is not None}
+        self._content = self._content | changed
 
     def mark(self, row: int, text: str) -> None:
         """Mark an action in the charts, after `row` rows of the target."""
-        with self._lock:
-            self._content["marks"] = [*self._content["marks"], {"row": row, "words": text}][-_MAX_MARKS:]
+        marks = [*self._content["marks"], {"row": row, "words": text}][-_MAX_MARKS:]
+        self._content = self._content | {"marks": marks}
 
     def read(self) -> dict[str, Any]:
         """Return the current content."""
-        with self._lock:
-            return dict(self._content)
+        return self._content
 
     def route(self) -> Route:
         """Return the route from which the page reads the panel."""
@@ -66,54 +65,31 @@ class DemoPanel:
         return Route("/v1/demo", get_demo)
 
 
-class FeedThread:
-    """A thread that feeds a service until its work is done or the block ends."""
-
-    def __init__(self, work: Callable[[], None], stop: threading.Event, panel: DemoPanel) -> None:
-        self._work, self._stop, self._panel = work, stop, panel
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
-
-    def _run(self) -> None:
-        try:
-            with suppress(StoppedError):
-                self._work()
-        except Exception as error:  # raised by wait(), in the caller's thread
-            self._error = error
-            self._panel.update(description=f"The demo stopped: {error}")
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; return whether the thread has ended, and raise its error if there was one."""
-        self._thread.join(seconds)
-        if self._error is not None:
-            raise self._error
-        return not self._thread.is_alive()
-
-    def idle(self, seconds: float) -> None:
-        """Wait while the page stays available."""
-        self._stop.wait(seconds)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 @contextmanager
 def serve_demo(
     app: Starlette, panel: DemoPanel, feed: Callable[[Client, threading.Event], None], port: int = 0
-) -> Iterator[tuple[str, FeedThread]]:
+) -> Iterator[tuple[str, Future[None]]]:
     """Serve an application on this host and feed it for the duration of the block.
 
-    Yield the address of its page and the thread that feeds it. Port 0 selects a free port.
+    Yield the address of its page, and the future of the thread that feeds it. Port 0 selects a free
+    port.
     """
     stop = threading.Event()
+
+    def work() -> None:
+        try:
+            with suppress(StoppedError):
+                feed(client, stop)
+        except Exception as error:
+            panel.update(description=f"The demo stopped: {error}")
+            raise
+
     with (
         background(app, port=port) as url,
         Client(url, stop=stop.is_set) as client,
-        FeedThread(lambda: feed(client, stop), stop, panel) as thread,
+        ThreadPoolExecutor(1, "feed") as pool,
     ):
-        yield f"{url}/?demo#{panel.target}", thread
+        try:
+            yield f"{url}/?demo#{panel.target}", pool.submit(work)
+        finally:
+            stop.set()

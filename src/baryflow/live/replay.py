@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from baryflow.client import Client
 from baryflow.datasets.tennessee_eastman import Features
 from baryflow.estimators.online_dadil import OnlineDaDiL
-from baryflow.live.panel import DemoPanel, FeedThread, serve_demo
+from baryflow.live.panel import DemoPanel, serve_demo
 from baryflow.live.plant import class_name
 from baryflow.service import create_app
 from baryflow.validation import Floats
@@ -76,7 +77,7 @@ class Replay:
 
 def serve_replay(
     replay: Replay, speed: float, port: int = 0
-) -> AbstractContextManager[tuple[str, FeedThread]]:
+) -> AbstractContextManager[tuple[str, Future[None]]]:
     """Serve the embedded stream at `speed` rows per second; see :func:`serve_demo`."""
     description = (
         "The model learned modes 2 to 6 of the Tennessee Eastman plant, with all their faults. Now it "
