@@ -26,17 +26,16 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features.labelled import evaluate_signals
 from baryflow.model_selection import Evaluation
 from baryflow.model_selection import evaluate as leave_out
+from baryflow.model_selection.evaluation import EQUAL
 from baryflow.validation import count_of
 
-#: Difference in accuracy up to which two methods count as equal; verdicts state it.
-_NOTICEABLE = 0.01
 _TOLERANCE = "Differences of up to 1 point count as equal."
 
 
 @click.command(
     cls=Command,
     example="baryflow evaluate pump_*.csv --label condition --domain-from-file --time time",
-    docs="docs/howto/historian-export.md",
+    docs="docs/guide/evaluation.md",
 )
 @labelled_files
 @classifier_option
@@ -52,18 +51,20 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
     "--class-prior",
     multiple=True,
     metavar="CLASS=SHARE",
-    help="Also try what knowing the share of a class would buy; repeatable.  "
+    help="Also try a class prior: the known share of a class; repeatable.  "
     "[default: those of --class-proportions]",
 )
 @click.option(
     "--baseline-rows",
-    type=Count("rows"),
-    help="Also try what this many rows known to be of --normal-class would buy.  [default: none]",
+    type=Count("rows", 0),
+    default=0,
+    help="Also try a baseline: this many rows known to be of --normal-class.",
 )
 @click.option(
     "--labels",
-    type=Count("number"),
-    help="Also try what this many labels in all would buy, of rows the model asks for.  [default: none]",
+    type=Count("number", 0),
+    default=0,
+    help="Also try this many labels in all, of rows that the model asks for.",
 )
 @click.option(
     "--order",
@@ -75,12 +76,13 @@ _TOLERANCE = "Differences of up to 1 point count as equal."
 @click.option(
     "--normal-rows",
     type=Count("rows"),
-    help="With --normal-class: rows of normal operation known of the left-out domain.  [default: none]",
+    help="With --window: rows of the left-out domain known to be of --normal-class.  [default: none]",
 )
 @click.option(
     "--labels-per-class",
-    type=Count("number"),
-    help="Also show what labels of this many rows for each class of the left-out domain would buy.",
+    type=Count("number", 0),
+    default=0,
+    help="Also show what labels add after the stream: this many times the number of classes.",
 )
 @click.option(
     "--seeds",
@@ -108,18 +110,13 @@ def evaluate(
     no_label_shift: bool,
     class_proportions: tuple[str, ...],
     class_prior: tuple[str, ...],
-    baseline_rows: int | None,
-    labels: int | None,
-    order: str,
-    batch_size: int,
     normal_rows: int | None,
-    labels_per_class: int | None,
     seeds: int | None,
-    scoring: str,
     write: Path | None,
     figure: Path | None,
     seed: int,
     jobs: int,
+    **how: Any,
 ) -> None:
     """Test on FILES whether adapting helps: leave out each domain in turn and stream its rows.
 
@@ -128,11 +125,9 @@ def evaluate(
     """
     with report_errors():
         labelled.check()
-        _check_baseline(baseline_rows, labelled, [*class_proportions, *class_prior])
+        _check_normal(how["baseline_rows"], normal_rows, labelled, [*class_proportions, *class_prior])
         if write is not None and write.exists():
             raise InvalidInputError(f"{write} exists already: name another file, or remove it")
-        if normal_rows is not None:
-            _check_normal_rows(normal_rows, labelled)
         if figure is not None:
             protect_inputs([*labelled.files, labelled.encoder], [figure])
             new_figure(1.0, 1.0)  # raises if matplotlib is missing, before the work
@@ -149,31 +144,21 @@ def evaluate(
                 f"evaluate leaves out one domain at a time and needs two or more; all rows are of "
                 f"{domains[0]!r} (see --domain and --domain-from-file)"
             )
-        known: dict[str, Any] = {
+        if how["baseline_rows"] and labelled.normal_class is not None:
+            how["baseline_class"] = find_class(labelled.normal_class, table.y, "--normal-class")
+        how |= {
             "class_proportions": parse_class_prior(class_proportions, table.y, "--class-proportions"),
             "class_prior": parse_class_prior(class_prior, table.y),
-            "baseline_rows": baseline_rows or 0,
-            "labels": labels or 0,
+            "n_seeds": seeds or (3 if class_proportions else 1),
+            "random_state": seed,
+            "n_jobs": jobs,
         }
-        if baseline_rows is not None and labelled.normal_class is not None:
-            known["baseline_class"] = find_class(labelled.normal_class, table.y, "--normal-class")
         check_and_describe(table, signals, labelled.label)
         with Line(0.0) as line, warnings.catch_warnings():
             # check_and_describe has named them.
             warnings.filterwarnings("ignore", "column .* rises from row to row")
-            progress = Progress(line, "evaluate", "domain")
-            progress(0, len(domains), "the first takes longest")
-            how: dict[str, Any] = {
-                "order": order,
-                "batch_size": batch_size,
-                "labels_per_class": labels_per_class or 0,
-                "n_seeds": seeds or (3 if class_proportions else 1),
-                "scoring": scoring,
-                "random_state": seed,
-                **known,
-                "n_jobs": jobs,
-                "verbose": progress,
-            }
+            how["verbose"] = Progress(line, "evaluate", "domain")
+            how["verbose"](0, len(domains), "the first takes longest")
             if signals is None:
                 found = leave_out(
                     model, table.X, table.y, table.domain, feature_names=table.columns, **how
@@ -184,37 +169,36 @@ def evaluate(
                 found = evaluate_signals(signals.cut, signals.domain, signals.features, model, **how)
         echo(found.table())
         echo(f"\n{found.settings_table()}")
-        options_of = Recommendation(found, labelled, classifier, no_label_shift, batch_size)
+        options_of = Recommendation(found, labelled, classifier, no_label_shift, how["batch_size"])
         echo(f"\n{give_verdict(found)}\n\n{options_of.describe()}")
         if write is not None:
             write.write_text(options_of.as_toml(), encoding="utf-8")
             echo(f"settings: {write}", err=True)
-        if labels_per_class is not None:
+        if how["labels_per_class"]:
             echo(f"\n{found.label_table()}\n\n{judge_labels(found)}")
         if figure is not None:
             found.plot().get_figure().savefig(figure, dpi=150)
             echo(f"figure: {figure}", err=True)
 
 
-def _check_baseline(rows: int | None, labelled: LabelledFiles, shares: list[str]) -> None:
-    if rows is None:
-        if labelled.normal_class is not None and labelled.window is None:
-            raise InvalidInputError(
-                "--normal-class is for --baseline-rows, or for windows of raw signals: --window ROWS"
-            )
-        return
-    if labelled.window is not None:
+def _check_normal(
+    baseline_rows: int, normal_rows: int | None, labelled: LabelledFiles, shares: list[str]
+) -> None:
+    """Refuse rows of normal operation that do not fit to the kind of rows, or have no class."""
+    normal, window = labelled.normal_class, labelled.window
+    if baseline_rows and window is not None:
         raise InvalidInputError("--baseline-rows is for plain rows; with --window use --normal-rows")
-    if labelled.normal_class is None and not shares:
+    if baseline_rows and normal is None and not shares:
         raise InvalidInputError("--baseline-rows needs --normal-class, the class of these rows")
-
-
-def _check_normal_rows(n_rows: int, labelled: LabelledFiles) -> None:
-    if labelled.normal_class is None:
-        raise InvalidInputError("--normal-rows needs --normal-class")
-    if labelled.window is not None and n_rows < labelled.window:
+    if normal is not None and not baseline_rows and window is None:
         raise InvalidInputError(
-            f"--normal-rows {n_rows} is less than one window of {labelled.window} rows: use more"
+            "--normal-class is for --baseline-rows, or for windows of raw signals: --window ROWS"
+        )
+    if normal_rows is not None and normal is None:
+        raise InvalidInputError("--normal-rows needs --normal-class")
+    if normal_rows is not None and window is not None and normal_rows < window:
+        raise InvalidInputError(
+            f"--normal-rows {normal_rows} is less than one window of {window} rows: use more"
         )
 
 
@@ -235,15 +219,15 @@ def _compare(found: Evaluation, figure: str) -> str:
     best = max(mean.rivals(), key=lambda rival: getattr(rival, figure))
     gain = getattr(mean, figure) - getattr(best, figure)
     often = sum(
-        getattr(one, figure) >= max(getattr(rival, figure) for rival in one.rivals()) - _NOTICEABLE
+        getattr(one, figure) >= max(getattr(rival, figure) for rival in one.rivals()) - EQUAL
         for one in domains
     )
     every = count_of(len(domains), "domain")
     where = f"on {often} of {every} adapting is at least as good as every plain classifier"
     points = f"{100 * abs(gain):.1f} points"
-    if gain > _NOTICEABLE:
+    if gain > EQUAL:
         return f"adapting helps, by {points} over {best.name} on average; {where}"
-    if gain < -_NOTICEABLE:
+    if gain < -EQUAL:
         return f"{best.name} is better than adapting, by {points} on average; {where}"
     return f"adapting and {best.name} are about equally good on average; {where}"
 
@@ -258,10 +242,10 @@ def judge_labels(found: Evaluation) -> str:
     gain, beaten = ways[best] - labels.without, labels.plain - ways[best]
     n = count_of(labels.n_labels, "label")
     text = f"{n} of rows {best} make no noticeable difference on average"
-    if abs(gain) > _NOTICEABLE:
+    if abs(gain) > EQUAL:
         text = (
             f"{n} of rows {best} {'add' if gain > 0 else 'cost'} {100 * abs(gain):.1f} points on average"
         )
-    if beaten > _NOTICEABLE:
+    if beaten > EQUAL:
         text += f", and a plain classifier with labels is {100 * beaten:.1f} points better"
     return f"Verdict: {text}. {_TOLERANCE}"

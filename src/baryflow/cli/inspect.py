@@ -38,7 +38,7 @@ KINDS = {
 }
 
 
-@click.command(cls=Command, example="baryflow inspect pumps.bary", docs="docs/howto/historian-export.md")
+@click.command(cls=Command, example="baryflow inspect pumps.bary", docs="docs/reference/file-formats.md")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def inspect(file: Path) -> None:
     """Describe the contents of a .bary FILE, and which release wrote it and when."""

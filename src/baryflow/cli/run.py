@@ -72,7 +72,7 @@ class RunOptions:
     events: str | None = options.option(
         "--events",
         metavar="FILE",
-        help="Write batches, drift, checkpoints and bad rows here, as NDJSON.",
+        help="Write events here, as NDJSON: batches, drift, alarms, labels, checkpoints, bad rows.",
     )
     quarantine: str | None = options.declare(options.quarantine)
     checkpoint: str | None = options.option(
@@ -86,17 +86,17 @@ class RunOptions:
     baseline: str | None = options.option(
         "--baseline",
         metavar="FILE",
-        help="Rows of this target in normal operation: they show how it is calibrated.",
+        help="File of rows of this target in normal operation: they show how it is calibrated.",
     )
     baseline_rows: int | None = options.option(
         "--baseline-rows",
         type=Count("number"),
-        help="The first rows of every target are normal operation: use this many as its baseline.",
+        help="Use this many first rows of every target, known to be normal operation, as its baseline.",
     )
     normal_until: str | None = options.option(
         "--normal-until",
         metavar="TIME",
-        help="All rows up to this time are normal: use them as a baseline.",
+        help="Use all rows up to this time (ISO 8601), known to be normal operation, as a baseline.",
     )
     normal_class: str | None = options.option(
         "--normal-class",
@@ -106,7 +106,8 @@ class RunOptions:
     in_memory: int | None = options.option(
         "--in-memory",
         type=Count("number"),
-        help="With --key: models kept in memory; others are written to disk.  [default: 512 MB of them]",
+        help="With --key: models kept in memory; others are written to disk.  [default: as many as "
+        "fit into 512 MB]",
     )
     labels: str | None = options.option(
         "--labels",
@@ -117,12 +118,12 @@ class RunOptions:
     labels_certify: bool = options.option(
         "--labels-certify",
         is_flag=True,
-        help="The labelled rows were chosen at random: let labels count for the certificate.",
+        help="Count the labels for the certificate: their rows were chosen at random.",
     )
     labels_normal: str | None = options.option(
         "--labels-normal",
         metavar="CLASS",
-        help="Class of labels that AWS Lookout for Equipment rates NO_ANOMALY.",
+        help="Class of the spans that a file of AWS Lookout for Equipment rates NO_ANOMALY.",
     )
     alarm_commands: str | None = options.option(
         "--alarm-commands",
@@ -132,7 +133,8 @@ class RunOptions:
     batch_size: int | None = options.option(
         "--batch-size",
         type=Count("rows"),
-        help="Rows the model learns from at a time.  [default: 32; more of a file, between adaptations]",
+        help="Rows the model learns from at a time.  [default: 32; of a file up to 1,024 between two "
+        "adaptations]",
     )
     drift: str = options.declare(options.drift)
     rotate: int | None = options.declare(options.rotate)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from baryflow.cli import options as shared
 from baryflow.cli.console import Line, Progress, Stop, echo, report_errors, stop_on_signals
-from baryflow.cli.options import Command, OutputFile, existing_file, protect_inputs, seed_option
+from baryflow.cli.options import Command, Count, OutputFile, existing_file, protect_inputs, seed_option
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams import Credentials, open_sink, read_credentials
 from baryflow.streams.sampling.clock import SECOND, instant_text
@@ -89,11 +89,9 @@ _modes = Numbers(1, max(MODES))
 _faults = Numbers(0, len(FAULTS) - 1)
 _folder = click.Path(file_okay=False, path_type=Path)
 _existing_folder = click.Path(file_okay=False, exists=True, path_type=Path)
-_jobs = click.option(
-    "--jobs", type=click.IntRange(1), default=os.cpu_count(), help="Number of processes."
-)
+_jobs = click.option("--jobs", type=Count("number"), default=os.cpu_count(), help="Number of processes.")
 _all_runs = click.option(
-    "--runs", type=click.IntRange(1), help="Runs of each mode and fault to use.  [default: all]"
+    "--runs", type=Count("number"), help="Runs of each mode and fault to use.  [default: all]"
 )
 
 
@@ -111,7 +109,7 @@ def tep() -> None:
 @click.option(
     "--faults", type=_faults, default=f"0-{len(FAULTS) - 1}", help="Faults; 0 is normal operation."
 )
-@click.option("--runs", type=click.IntRange(1), default=50, help="Runs of each mode and fault.")
+@click.option("--runs", type=Count("number"), default=50, help="Runs of each mode and fault.")
 @seed_option(2024)
 @click.option("--lead", default=5.0, help="Hours of normal operation before the fault.")
 @click.option("--hours", default=30.0, help="Hours recorded from the fault on.")
@@ -267,8 +265,8 @@ def publish(
 ) -> None:
     """Run the simulated plant live, as an OPC UA server or with an MQTT broker.
 
-    Variables are called by name and unit, "A feed (kscmh)"; single topics by number, XMEAS1 to XMV12.
-    All values have plant time. Press Ctrl-C to stop.
+    Variables are named with their unit, "A feed (kscmh)"; the topics of --per-tag are XMEAS1 to XMV12.
+    Timestamps are plant time. Press Ctrl-C to stop.
     """
     if [opc_ua, mqtt, csv].count(None) != 2:
         raise click.UsageError("expected one of --opc-ua, --mqtt URL and --csv FILE.")
