@@ -4,12 +4,12 @@ from concurrent.futures import wait
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 
 from baryflow.datasets import load_tep
 from baryflow.exceptions import UnreachableError
 from baryflow.live.panel import DemoPanel, serve_demo
 from baryflow.live.replay import TARGET, Replay, serve_replay
+from baryflow.service import create_app
 from tests.service.browser import open_browser, open_page
 
 
@@ -51,9 +51,9 @@ def _fail(*_):
     raise UnreachableError("gone")
 
 
-def test_an_error_in_the_feed_is_shown_and_raised():
+def test_an_error_in_the_feed_is_shown_and_raised(replay):
     panel = DemoPanel("pump", "", "")
-    app = Starlette(routes=[panel.route()])
+    app = create_app(replay.model, extra_routes=[panel.route()])
     with serve_demo(app, panel, _fail) as (_, thread):
         with pytest.raises(UnreachableError, match="gone"):
             thread.result(60)

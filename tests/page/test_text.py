@@ -4,10 +4,8 @@ import pytest
 
 from baryflow.page.text import (
     breakable,
-    format_count,
     format_number,
     format_percent,
-    plural,
     short_name,
 )
 
@@ -54,10 +52,3 @@ def test_names_are_shortened_escaped_and_breakable():
     assert len(short_name("x" * 100 + "end")) <= 60
     assert short_name("x" * 100 + "end").endswith("end")
     assert breakable("a_b<'\"&") == "a_<wbr>b&lt;&#39;&#34;&amp;"
-    assert format_count(1234567) == "1\u202f234\u202f567"
-
-
-def test_counts_agree_with_their_nouns():
-    assert plural(1, "class", "classes") == "1 class"
-    assert plural(2, "class", "classes") == "2 classes"
-    assert plural(1000, "row") == "1\u202f000 rows"

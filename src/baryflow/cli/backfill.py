@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -55,26 +56,25 @@ def backfill(
     model: Path,
     source: str,
     *,
-    key: str,
-    output: str,
     checkpoint: str,
-    events: str | None,
     dask: str,
     workers: int | None,
-    time: str | None,
-    batch_size: int,
-    drift: str,
     log_format: str,
+    **how: Any,
 ) -> None:
     """Follow every target in a FOLDER of Parquet files with its own copy of a fitted MODEL.
 
     Folders can be URLs such as s3://bucket/folder. Unusable rows are in _quarantine under the output.
     """
     with report_errors(_INTERRUPTED, log_format):
-        for option, folder in (("-o", output), ("--checkpoint", checkpoint), ("--events", events)):
+        for option, folder in (
+            ("-o", how["output"]),
+            ("--checkpoint", checkpoint),
+            ("--events", how["events"]),
+        ):
             if folder == "-":
                 raise InvalidInputError(f"backfill writes folders: name one, {option} FOLDER")
-        fitted, _ = options.load_model(model, {"time": time, "key": key})
+        fitted, _ = options.load_model(model, {"time": how["time"], "key": how["key"]})
         from baryflow.distributed.cluster import connect
         from baryflow.distributed.fleet import backfill as run_backfill
 
@@ -83,15 +83,10 @@ def backfill(
                 found = run_backfill(
                     fitted,
                     source,
-                    key=key,
-                    output=output,
                     state=checkpoint,
                     client=client,
-                    batch_size=batch_size,
-                    drift=drift,
-                    time=time,
-                    events=events,
                     progress=Progress(line, "backfill", "row", True, stop, _INTERRUPTED),
+                    **how,
                 )
             totals = Totals(
                 read=found.rows,

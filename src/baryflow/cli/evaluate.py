@@ -125,11 +125,9 @@ def evaluate(
     """
     with report_errors():
         labelled.check()
-        _check_baseline(how["baseline_rows"], labelled, [*class_proportions, *class_prior])
+        _check_normal(how["baseline_rows"], normal_rows, labelled, [*class_proportions, *class_prior])
         if write is not None and write.exists():
             raise InvalidInputError(f"{write} exists already: name another file, or remove it")
-        if normal_rows is not None:
-            _check_normal_rows(normal_rows, labelled)
         if figure is not None:
             protect_inputs([*labelled.files, labelled.encoder], [figure])
             new_figure(1.0, 1.0)  # raises if matplotlib is missing, before the work
@@ -183,25 +181,24 @@ def evaluate(
             echo(f"figure: {figure}", err=True)
 
 
-def _check_baseline(rows: int, labelled: LabelledFiles, shares: list[str]) -> None:
-    if not rows:
-        if labelled.normal_class is not None and labelled.window is None:
-            raise InvalidInputError(
-                "--normal-class is for --baseline-rows, or for windows of raw signals: --window ROWS"
-            )
-        return
-    if labelled.window is not None:
+def _check_normal(
+    baseline_rows: int, normal_rows: int | None, labelled: LabelledFiles, shares: list[str]
+) -> None:
+    """Refuse rows of normal operation that do not fit to the kind of rows, or have no class."""
+    normal, window = labelled.normal_class, labelled.window
+    if baseline_rows and window is not None:
         raise InvalidInputError("--baseline-rows is for plain rows; with --window use --normal-rows")
-    if labelled.normal_class is None and not shares:
+    if baseline_rows and normal is None and not shares:
         raise InvalidInputError("--baseline-rows needs --normal-class, the class of these rows")
-
-
-def _check_normal_rows(n_rows: int, labelled: LabelledFiles) -> None:
-    if labelled.normal_class is None:
-        raise InvalidInputError("--normal-rows needs --normal-class")
-    if labelled.window is not None and n_rows < labelled.window:
+    if normal is not None and not baseline_rows and window is None:
         raise InvalidInputError(
-            f"--normal-rows {n_rows} is less than one window of {labelled.window} rows: use more"
+            "--normal-class is for --baseline-rows, or for windows of raw signals: --window ROWS"
+        )
+    if normal_rows is not None and normal is None:
+        raise InvalidInputError("--normal-rows needs --normal-class")
+    if normal_rows is not None and window is not None and normal_rows < window:
+        raise InvalidInputError(
+            f"--normal-rows {normal_rows} is less than one window of {window} rows: use more"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,88 +62,85 @@ class_prior_option = click.option(
 ADAPT: dict[str, bool | str] = {"yes": True, "standardise": "standardise", "no": False}
 
 
+@dataclass(frozen=True)
+class FitOptions:
+    """What a model is made of, and where it is fitted and written."""
+
+    classifier: tuple[str, ...] = options.declare(classifier_option)
+    class_prior: tuple[str, ...] = options.declare(class_prior_option)
+    no_label_shift: bool = options.declare(label_shift_option)
+    adapt: str = options.option(
+        "--adapt",
+        type=click.Choice(list(ADAPT)),
+        default="yes",
+        help="yes: adapt to the target; standardise: only standardise it by its own mean and "
+        "deviation; no: neither. 'baryflow evaluate' shows which is best.",
+    )
+    output: Path = options.declare(options.model_output)
+    keep_rows: bool = options.option(
+        "--keep-rows", is_flag=True, help="Keep the rows in the model, for 'baryflow add-source'."
+    )
+    seed: int = options.declare(options.seed)
+    jobs: int | None = options.declare(options.fit_jobs)
+    dask: str | None = options.option(
+        "--dask",
+        metavar="ADDRESS|local",
+        is_eager=True,
+        help="Learn on Dask workers; FILES are folders of Parquet files, or URLs such as s3://bucket/folder.",
+    )
+    workers: int | None = options.declare(options.workers)
+    checkpoint: str | None = options.option(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="With --dask: save progress here; after a kill the same command resumes.",
+    )
+
+    @property
+    def stopped(self) -> str:
+        """The message after Ctrl-C."""
+        if self.checkpoint is None:
+            return "interrupted"
+        return "interrupted; finished work is kept, run the same command again to resume"
+
+
 @click.command(
     cls=Command,
     example="baryflow fit pump_*.csv --label condition --domain-from-file --time time -o pumps.bary",
     docs="docs/howto/historian-export.md",
 )
 @labelled_files
-@classifier_option
-@class_prior_option
-@label_shift_option
-@click.option(
-    "--adapt",
-    type=click.Choice(list(ADAPT)),
-    default="yes",
-    help="yes: adapt to the target; standardise: only standardise it by its own mean and deviation; no: "
-    "neither. 'baryflow evaluate' shows which is best.",
-)
-@options.model_output
-@click.option("--keep-rows", is_flag=True, help="Keep the rows in the model, for 'baryflow add-source'.")
-@options.seed
-@options.fit_jobs
-@click.option(
-    "--dask",
-    metavar="ADDRESS|local",
-    is_eager=True,
-    help="Learn on Dask workers; FILES are folders of Parquet files, or URLs such as s3://bucket/folder.",
-)
-@options.workers
-@click.option(
-    "--checkpoint",
-    metavar="FOLDER",
-    help="With --dask: save progress here; after a kill the same command resumes.",
-)
-def fit(
-    labelled: LabelledFiles,
-    *,
-    classifier: tuple[str, ...],
-    class_prior: tuple[str, ...],
-    no_label_shift: bool,
-    adapt: str,
-    output: Path,
-    keep_rows: bool,
-    seed: int,
-    jobs: int | None,
-    dask: str | None,
-    workers: int | None,
-    checkpoint: str | None,
-) -> None:
+@options.collect(FitOptions, "how")
+def fit(labelled: LabelledFiles, how: FitOptions) -> None:
     """Learn labelled sources from FILES (CSV, NDJSON, Parquet, NPZ) and write one model.
 
     'baryflow run' follows a new target with it. Each domain in the files is a source. With --window,
     rows are raw signals, and features are made of them here and in 'run'.
     """
     model = OnlineDaDiL(
-        classifier=list(classifier) or None,
-        label_shift=not no_label_shift,
-        adapt=ADAPT[adapt],
-        keep_sources=keep_rows and dask is None,
-        n_jobs=jobs,
-        random_state=seed,
+        classifier=list(how.classifier) or None,
+        label_shift=not how.no_label_shift,
+        adapt=ADAPT[how.adapt],
+        keep_sources=how.keep_rows and how.dask is None,
+        n_jobs=how.jobs,
+        random_state=how.seed,
     )
-    if dask is not None:
-        stopped = "interrupted"
-        if checkpoint is not None:
-            stopped += "; finished work is kept, run the same command again to resume"
-        with report_errors(stopped):
+    if how.dask is not None:
+        with report_errors(how.stopped):
             refuse_options(_LOCAL_ONLY, "with --dask")
             labelled.check()
-            _fit_on_dask(model, labelled, class_prior, output, dask, workers, checkpoint, stopped)
+            _fit_on_dask(model, labelled, how)
         return
     with report_errors():
-        if workers is not None or checkpoint is not None:
+        if how.workers is not None or how.checkpoint is not None:
             raise InvalidInputError("--workers and --checkpoint need --dask")
-        protect_inputs([*labelled.files, labelled.encoder], [output])
+        protect_inputs([*labelled.files, labelled.encoder], [how.output])
         labelled.check()
-        _fit_here(model, labelled, class_prior, output)
+        _fit_here(model, labelled, how)
 
 
-def _fit_here(
-    model: OnlineDaDiL, labelled: LabelledFiles, class_prior: tuple[str, ...], output: Path
-) -> None:
+def _fit_here(model: OnlineDaDiL, labelled: LabelledFiles, how: FitOptions) -> None:
     table, signals = labelled.read()
-    prior = parse_class_prior(class_prior, table.y)
+    prior = parse_class_prior(how.class_prior, table.y)
     normal = labelled.normal_class
     if normal is not None:
         normal = find_class(normal, table.y, "--normal-class")
@@ -168,10 +166,10 @@ def _fit_here(
     model.set_params(verbose=False)
     if normal is not None:
         model.normal_class_ = normal
-    found.save(output)
+    found.save(how.output)
     if signals is not None:
         echo(found.describe())
-    _finish(model, output)
+    _finish(model, how.output)
 
 
 def _finish(model: OnlineDaDiL, output: Path) -> None:
@@ -179,16 +177,7 @@ def _finish(model: OnlineDaDiL, output: Path) -> None:
     echo(f"model: {output} ({file_size(output)})", err=True)
 
 
-def _fit_on_dask(
-    model: OnlineDaDiL,
-    labelled: LabelledFiles,
-    class_prior: tuple[str, ...],
-    output: Path,
-    address: str,
-    workers: int | None,
-    checkpoint: str | None,
-    stopped: str,
-) -> None:
+def _fit_on_dask(model: OnlineDaDiL, labelled: LabelledFiles, how: FitOptions) -> None:
     from baryflow.distributed.cluster import connect
     from baryflow.distributed.fitting import fit as learn_sources
     from baryflow.distributed.partitions import read_parquet
@@ -206,20 +195,28 @@ def _fit_on_dask(
         nonlocal normal
         line.end()
         echo(_describe_parts(parts, counts), err=True)
-        model.set_params(class_prior=parse_class_prior(class_prior, counts.classes))
+        model.set_params(class_prior=parse_class_prior(how.class_prior, counts.classes))
         if normal is not None:
             normal = find_class(normal, counts.classes, "--normal-class")
 
-    with stop_on_signals() as stop, Line(_LOG_EVERY) as line, connect(address, workers) as client:
-        progress = Progress(line, "fit", "partition", resumes=True, stop=stop, stopped=stopped)
+    with (
+        stop_on_signals() as stop,
+        Line(_LOG_EVERY) as line,
+        connect(how.dask or "local", how.workers) as client,
+    ):
         learn_sources(
-            model, parts, checkpoint=checkpoint, client=client, progress=progress, on_count=describe
+            model,
+            parts,
+            checkpoint=how.checkpoint,
+            client=client,
+            progress=Progress(line, "fit", "partition", True, stop, how.stopped),
+            on_count=describe,
         )
         if normal is not None:
             model.normal_class_ = normal
-        model.save(output)
+        model.save(how.output)
         line.end()
-        _finish(model, output)
+        _finish(model, how.output)
 
 
 def _describe_parts(parts: Any, counts: Any) -> str:

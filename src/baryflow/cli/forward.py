@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,34 @@ _TRIED = 32
 log = logging.getLogger("baryflow.cli.forward")
 
 
+@dataclass(frozen=True)
+class ForwardOptions:
+    """What ``forward`` sends, and what it keeps."""
+
+    model: Path | None = options.option(
+        "--model",
+        type=options.existing_file,
+        help="Send the columns of this model.  [default: all but --time and --key]",
+    )
+    ca: Path | None = options.option(
+        "--ca",
+        type=options.existing_file,
+        help="PEM file with certificates to trust for https:// (or set BARYFLOW_CA).",
+    )
+    quarantine: str | None = options.declare(options.quarantine)
+    checkpoint: str | None = options.option(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="Save progress here; after a crash or kill -9 the same command resumes.",
+    )
+    batch_size: int = options.option(
+        "--batch-size",
+        type=Count("rows"),
+        default=32,
+        help="Rows of a request, at most; with --key, of all targets together, at least 1024.",
+    )
+
+
 @click.command(
     cls=Command,
     example="baryflow forward rows.csv http://127.0.0.1:8000/pump-7 --checkpoint sent",
@@ -38,40 +66,9 @@ log = logging.getLogger("baryflow.cli.forward")
 )
 @options.stream_options
 @click.argument("url")
-@click.option(
-    "--model",
-    type=options.existing_file,
-    help="Send the columns of this model.  [default: all but --time and --key]",
-)
-@click.option(
-    "--ca",
-    type=options.existing_file,
-    help="PEM file with certificates to trust for https:// (or set BARYFLOW_CA).",
-)
-@options.quarantine
-@click.option(
-    "--checkpoint",
-    metavar="FOLDER",
-    help="Save progress here; after a crash or kill -9 the same command resumes.",
-)
-@click.option(
-    "--batch-size",
-    type=Count("rows"),
-    default=32,
-    help="Rows of a request, at most; with --key, of all targets together, at least 1024.",
-)
+@options.collect(ForwardOptions, "how")
 @options.log_format
-def forward(
-    stream: StreamOptions,
-    url: str,
-    *,
-    model: Path | None,
-    ca: Path | None,
-    quarantine: str | None,
-    checkpoint: str | None,
-    batch_size: int,
-    log_format: str,
-) -> None:
+def forward(stream: StreamOptions, url: str, how: ForwardOptions, *, log_format: str) -> None:
     """Send the rows of INPUT to the target at URL of a service ('baryflow serve'), which predicts them.
 
     URL is http://HOST:PORT/NAME, with the name of the target. With --key, rows go to the targets that
@@ -80,39 +77,39 @@ def forward(
     """
     with (
         report_errors(log_format=log_format),
-        fail_without_result(kept=quarantine is not None) as count,
+        fail_without_result(kept=how.quarantine is not None) as count,
         contextlib.ExitStack() as stack,
     ):
         from baryflow.client import forward as send
         from baryflow.client import open_target
 
-        protect_inputs([model, ca, *stream.files], [quarantine])
+        protect_inputs([how.model, how.ca, *stream.files], [how.quarantine])
         columns = None
-        if model is not None:
-            columns = options.load_model(model, {"time": stream.time, "key": stream.key})[1]
+        if how.model is not None:
+            columns = options.load_model(how.model, {"time": stream.time, "key": stream.key})[1]
         elif is_url(stream.source):
             raise InvalidInputError(
                 f"{stream.source.partition('?')[0]} has no header: add --model MODEL"
             )
         else:
             _try_first_rows(stream)
-        rows = stream.open(columns, durable=checkpoint is not None)
+        rows = stream.open(columns, durable=how.checkpoint is not None)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
         if rows.shared:
             raise InvalidInputError("forward cannot share an input: leave 'group' out of the URL")
-        client, name = open_target(url, stop, ca=ca)
+        client, name = open_target(url, stop, ca=how.ca)
         stack.callback(client.close)
         if not name and stream.key is None:
             raise InvalidInputError(
                 f"{url} names no target: append its name (http://HOST:PORT/NAME), or add --key COLUMN"
             )
         kept = None
-        if checkpoint is not None:
-            kept = stack.enter_context(contextlib.closing(Store(checkpoint)))
+        if how.checkpoint is not None:
+            kept = stack.enter_context(contextlib.closing(Store(how.checkpoint)))
             kept.keep_options(stream.shaping())
-        credentials = read_credentials("output", [quarantine], stream.credentials)
-        (aside,) = open_sinks([quarantine], kept, credentials)
+        credentials = read_credentials("output", [how.quarantine], stream.credentials)
+        (aside,) = open_sinks([how.quarantine], kept, credentials)
         if aside is not None:
             stack.push(lambda error, *_: aside.close(finished=error is None and not stop()))
             aside.stop_when(stop)
@@ -124,7 +121,7 @@ def forward(
             keyed=stream.key is not None,
             columns=columns or rows.wanted,
             store=kept,
-            read_size=batch_size if stream.key is None else max(batch_size, LARGEST_BATCH),
+            read_size=how.batch_size if stream.key is None else max(how.batch_size, LARGEST_BATCH),
             timeout=stream.timeout,
             stop=stop,
             listen=partial(_report, ConsoleReporter(log, keeps_quarantine=aside is not None)),
@@ -138,7 +135,7 @@ def forward(
         log.info("%s", text)
         if not stop():
             count(sent.rows + sent.rejected, sent.rejected)
-        raise_if_interrupted(stop, checkpoint)
+        raise_if_interrupted(stop, how.checkpoint)
 
 
 def _try_first_rows(stream: StreamOptions) -> None:

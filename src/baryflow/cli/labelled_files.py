@@ -95,7 +95,7 @@ class LabelledFiles:
         metavar="CLASS",
         help="Class of normal operation, for baselines; with --window, features are deviations from it.",
     )
-    encoder: Path | None = option(  # noqa: RUF009 - a field
+    encoder: Path | None = option(
         "--encoder",
         type=existing_file,
         help="ONNX network that makes the features of windows. It is executed: use trusted files only.",

@@ -145,10 +145,10 @@ class OutputFile(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path of a file that can be written."""
         path = Path(value)
-        if self._suffixes and path.suffix.lower() not in self._suffixes:
-            self.fail(f"expected a file named *{', *'.join(self._suffixes)}, got {path}.", param, ctx)
         if path.is_dir():
             self.fail(f"{path} is a folder; name a file in it.", param, ctx)
+        if self._suffixes and path.suffix.lower() not in self._suffixes:
+            self.fail(f"expected a file named *{', *'.join(self._suffixes)}, got {path}.", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"folder {path.parent} does not exist; create it first.", param, ctx)
         is_new = not path.exists()
@@ -367,7 +367,7 @@ class AlarmOptions:
     alarm_webhook: str | None = option(
         "--alarm-webhook", metavar="URL", help="Send alarms here in signed POST requests."
     )
-    alarm_secret_file: Path | None = option(  # noqa: RUF009 - a field
+    alarm_secret_file: Path | None = option(
         "--alarm-secret-file",
         type=existing_file,
         help="File holding the secret that signs them (or set BARYFLOW_WEBHOOK_SECRET).",
@@ -442,11 +442,8 @@ def load_model(path: Path, stream_columns: dict[str, str | None]) -> tuple[Any, 
 
     `stream_columns` are columns of the input with another role, by option; they cannot be features.
     """
-    if path.suffix.lower() != ".bary":
-        raise InvalidInputError(
-            f"expected a .bary file as the model, got {path}; 'baryflow fit' writes one"
-        )
-    model = load(path)
+    with expect_bary(path):
+        model = load(path)
     if not isinstance(model, OnlineDaDiL | SignalModel):
         kind = getattr(type(model), "kind", type(model).__name__)
         raise InvalidInputError(f"{path} holds a {kind}; expected a model written by 'baryflow fit'")

@@ -25,12 +25,11 @@ _MAX_MARKS = 100
 class DemoPanel:
     """What the page shows beside the data: a description, key figures and marks along the stream.
 
-    One thread writes it, the service's thread reads it.
+    One thread writes it, the service's thread reads it: the content is replaced, never changed.
     """
 
     def __init__(self, target: str, title: str, description: str) -> None:
         self.target = target
-        self._lock = threading.Lock()
         self._content: dict[str, Any] = {"target": target, "title": title, "words": description}
         self._content |= {"figures": [], "marks": [], "plant": None}
 
@@ -45,18 +44,17 @@ class DemoPanel:
         changed: dict[str, Any] = {"words": description, "plant": plant}
         if figures is not None:
             changed["figures"] = [{"name": name, "value": value} for name, value in figures.items()]
-        with self._lock:
-            self._content |= {key: value for key, value in changed.items() if value is not None}
+        changed = {key: value for key, value in changed.items() if value is not None}
+        self._content = self._content | changed
 
     def mark(self, row: int, text: str) -> None:
         """Mark an action in the charts, after `row` rows of the target."""
-        with self._lock:
-            self._content["marks"] = [*self._content["marks"], {"row": row, "words": text}][-_MAX_MARKS:]
+        marks = [*self._content["marks"], {"row": row, "words": text}][-_MAX_MARKS:]
+        self._content = self._content | {"marks": marks}
 
     def read(self) -> dict[str, Any]:
         """Return the current content."""
-        with self._lock:
-            return dict(self._content)
+        return self._content
 
     def route(self) -> Route:
         """Return the route from which the page reads the panel."""

@@ -246,14 +246,6 @@ def for_each(
     """Do some work for each domain, several at a time; return what it gave, in order.
 
     Warnings are collected from all processes and issued here, each once, with the domains that have it.
-
-    Parameters
-    ----------
-    work : callable
-        Takes a domain.
-    domains : list
-    n_jobs, verbose
-        As in :func:`evaluate`.
     """
     progress = verbose if callable(verbose) else None
     parallel = Parallel(

@@ -84,15 +84,7 @@ class Rivals:
 
     @classmethod
     def fit(cls, X: Floats, y: Any, domain: Any, classifier: Any = None) -> Self:
-        """Learn the labelled sources.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y, domain : arrays of shape (n_samples,)
-        classifier : classifier, optional
-            Without it logistic regression, and others beside it.
-        """
+        """Learn the labelled sources; without a classifier logistic regression, and others beside it."""
         sources = Moments.of(X)
         pooled, own = sources.standardise(X), _standardise_domains(X, domain, sources)
         some = np.random.default_rng(0).permutation(len(X))[:_MOST_ROWS]
@@ -112,12 +104,6 @@ class Rivals:
 
         A batch is standardised by the rows that came before it, the first one as the sources are:
         nothing else is known. At the end all rows are standardised by all of them.
-
-        Parameters
-        ----------
-        X : array of shape (n, n_features)
-            Rows of the target in the order in which they flow.
-        batch_size : int
         """
         found = {}
         pooled, end = self.sources.standardise(X), Moments.of(X).standardise(X, self.sources)
@@ -133,17 +119,8 @@ class Rivals:
     ) -> list[Any]:
         """Return predictions by the first two classifiers, fitted with labels of some target rows.
 
-        The sources and the labelled rows have half the weight each.
-
-        Parameters
-        ----------
-        X, y, domain
-            The sources, as in :meth:`fit`.
-        target : array of shape (n, d)
-            All rows of the target.
-        labelled : array of shape (k,)
-            Numbers of those with a label.
-        labels : array of shape (k,)
+        `X`, `y` and `domain` are the sources, `target` all rows of the target, `labelled` the numbers
+        of those with a label. The sources and the labelled rows have half the weight each.
         """
         # Rows are repeated: not every classifier takes weights.
         repeated = np.repeat(labelled, max(1, round(len(X) / len(labelled))))

@@ -22,15 +22,8 @@ from baryflow.estimators._predict import class_means
 from baryflow.estimators._report import expert_table
 from baryflow.exceptions import InvalidInputError
 from baryflow.page.charts import Chart
-from baryflow.page.text import (
-    breakable,
-    format_count,
-    format_number,
-    format_percent,
-    plural,
-    short_name,
-)
-from baryflow.validation import Floats
+from baryflow.page.text import breakable, format_number, format_percent, short_name
+from baryflow.validation import Floats, count_of
 
 #: Columns of the table of class means.
 _MEANS = 12
@@ -143,10 +136,10 @@ def _environment() -> Environment:
     )
     found.filters |= {
         "breakable": breakable,
-        "grouped": format_count,
+        "grouped": "{:,}".format,
         "number": format_number,
         "percent": format_percent,
-        "plural": plural,
+        "plural": count_of,
         "short": short_name,
     }
     return found

@@ -59,13 +59,3 @@ def format_number(value: float, scale: float | None = None, *, sign: bool = Fals
     # A value that rounds to zero has no sign.
     text = text.lstrip("+-") if not re.search("[1-9]", text) else text
     return text.replace("-", "−")
-
-
-def format_count(number: int) -> str:
-    """Return an integer with thin spaces between groups of three digits."""
-    return f"{number:,}".replace(",", "\u202f")
-
-
-def plural(number: int, noun: str, nouns: str = "") -> str:
-    """Return a count with its noun: 1 source, 2 sources."""
-    return f"{format_count(number)} {noun if number == 1 else nouns or f'{noun}s'}"
