@@ -1,4 +1,4 @@
-"""One target being followed: raw rows in; predictions, drift events and a better model out.
+"""One target being followed: raw rows in; predictions, events and a better model out.
 
 Labels of rows arrive later. The model remembers its last rows, and the session their positions, times
 and offsets, so that a label finds its row. The label of a row that waits to be learned is held until
@@ -28,7 +28,6 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import FeatureStream, SignalModel
 from baryflow.features.streaming import Position
-from baryflow.runtime.events import Event
 from baryflow.streams import Batch, Label, Rejected
 from baryflow.streams.base import RAW_LENGTH
 from baryflow.streams.label_records import is_before, is_between, read_time
@@ -39,6 +38,56 @@ _DECIMALS = 6
 #: Labels that are held until rows are learned from, classes of a target that no source has, and
 #: characters of their names, at most.
 _MOST_HELD, _MOST_NEW, _LONGEST_NAME = 1000, 100, 200
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a row of a stream, for the command line, logs and services.
+
+    ======================  =====================================================================
+    kind                    meaning
+    ======================  =====================================================================
+    ``batch``               the model learned from a batch: its reliability, the most similar source
+    ``label``               the model learned from labels, or will with the next batch: how many
+    ``quarantine``          a row that could not be used, or on which the model failed, and why
+    ``column``              a column that has a problem
+    ``drift``               the target has changed
+    ``watch``               from here on the target is watched for drift, or not, and why not
+    ``alarm``               an alarm was raised, cleared, acknowledged, … (:mod:`baryflow.alarms`)
+    ``checkpoint``          everything up to here is on disk
+    ``warning``             something to know that stops nothing
+    ======================  =====================================================================
+
+    Attributes
+    ----------
+    kind : str
+        See above.
+    position : int
+        The last row of the input that had been read.
+    message : str
+        For people.
+    details : dict
+        For programs: plain values.
+    """
+
+    kind: str
+    position: int
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return the event as one flat object, for a line of NDJSON."""
+        return {"event": self.kind, "position": self.position, "message": self.message, **self.details}
+
+    def of_target(self, key: str) -> Event:
+        """Return the event with the key of its target."""
+        message = f"{key}: {self.message}" if key else self.message
+        return Event(self.kind, self.position, message, {"key": key, **self.details})
+
+    @classmethod
+    def rejected(cls, row: Rejected, position: int) -> Event:
+        """Return the event of a row that could not be used."""
+        return cls("quarantine", position, f"row {row.position}: {row.reason}", {"reason": row.reason})
 
 
 @dataclass(frozen=True, eq=False)
