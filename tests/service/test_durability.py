@@ -69,7 +69,7 @@ def test_an_id_that_is_used_for_other_rows_or_labels_is_refused(serving, rows, t
 
 
 def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving, model, rows, tmp_path):
-    with serving(tmp_path, in_memory=2, snapshot_every=5) as client:
+    with serving(tmp_path, in_memory=4, snapshot_every=5) as client:
 
         def work(n):
             for i in range(8):
