@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Self
 
@@ -126,8 +127,10 @@ class Rows:
 
     def pick(self, which: slice | list[int]) -> Rows:
         """Return some of the rows."""
-        numbers = range(len(self))[which] if isinstance(which, slice) else which
-        times, offsets = [self.times[i] for i in numbers], [self.offsets[i] for i in numbers]
+        if isinstance(which, slice):
+            times, offsets = self.times[which], self.offsets[which]
+        else:
+            times, offsets = [self.times[i] for i in which], [self.offsets[i] for i in which]
         return Rows(self.values[which], self.positions[which], times, offsets)
 
     def halve(self) -> tuple[Rows, Rows]:
@@ -152,11 +155,14 @@ def rows_of(batch: Batch) -> Rows:
 def by_key(batch: Batch) -> Iterator[tuple[str, Rows]]:
     """Yield key and rows of each target in a batch, in order of first appearance."""
     rows = rows_of(batch)
-    numbers: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {key: [] for key in batch.keys}
+    if len(numbers) == 1:
+        yield batch.keys[0], rows
+        return
     for i, key in enumerate(batch.keys):
-        numbers.setdefault(key, []).append(i)
+        numbers[key].append(i)
     for key, which in numbers.items():
-        yield key, rows if len(which) == len(rows) else rows.pick(which)
+        yield key, rows.pick(which)
 
 
 def labels_by_key(labels: Iterable[Label]) -> dict[str, list[Label]]:
@@ -320,18 +326,10 @@ class Result:
 
     def add(self, more: Result) -> Self:
         """Append the result of other rows."""
-        self.records += more.records
-        self.events += more.events
-        self.features += more.features
-        self.rejected += more.rejected
-        self.unlearned += more.unlearned
-        self.learned += more.learned
-        self.pending += more.pending
-        self.baseline += more.baseline
-        self.used += more.used
-        self.refused += more.refused
-        self.expected += more.expected
-        self.refused_commands += more.refused_commands
+        for name, value in vars(more).items():
+            both = getattr(self, name)
+            both += value
+            setattr(self, name, both)
         return self
 
     def reject(self, rows: Rows, reason: str) -> None:
@@ -499,22 +497,20 @@ class Session:
     ) -> list[Event]:
         """Update the alarms row by row with predictions, or with classes that are known."""
         names, events = [str(name) for name in self.model.classes_.tolist()], list[Event]()
-        shares, is_novel = probabilities.tolist(), novel.tolist()
+        shares, is_novel, i = probabilities.tolist(), novel.tolist(), 0
+
+        def explain(name: str) -> dict[str, Any]:
+            code = names.index(name) if name in names else None
+            try:
+                normal = alarms.config.normal
+                return find_evidence(self.model, rows.values[i], code, probabilities[i], normal)
+            except MemoryError:
+                raise
+            except Exception as error:  # the alarm matters more
+                return {"error": describe_error(error)}
+
+        confirm = partial(self._confirm, rows)
         for i, record in enumerate(records):
-
-            def explain(name: str, i: int = i) -> dict[str, Any]:
-                code = names.index(name) if name in names else None
-                try:
-                    normal = alarms.config.normal
-                    return find_evidence(self.model, rows.values[i], code, probabilities[i], normal)
-                except MemoryError:
-                    raise
-                except Exception as error:  # the alarm matters more
-                    return {"error": describe_error(error)}
-
-            def confirm(name: str, positions: tuple[int, ...]) -> bool:
-                return self._confirm(name, positions, rows)
-
             name = known.get(record["position"])
             changes = alarms.update(
                 record["position"],
@@ -532,7 +528,7 @@ class Session:
                 events.append(Event("warning", record["position"], message))
         return events
 
-    def _confirm(self, name: str, positions: tuple[int, ...], present: Rows) -> bool:
+    def _confirm(self, present: Rows, name: str, positions: tuple[int, ...]) -> bool:
         """Return whether at least half of some rows, as far as they are known, are still of a class."""
         rows = self.waiting.plus(present)
         values = np.concatenate(
