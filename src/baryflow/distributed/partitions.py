@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from dask.base import tokenize
+from dask.delayed import delayed
 
 from baryflow.distributed.parquet import (
     NO_VALUE,
@@ -205,13 +206,11 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
     """
     if not hasattr(X, "numblocks") or X.ndim != 2:
         raise InvalidInputError(f"X must be a two-dimensional Dask array, got {type(X).__name__}")
-    from dask import dataframe
-
-    n_features = int(X.shape[1])
-    frame = dataframe.from_dask_array(X, columns=list(range(n_features)))
-    given = {"y": y, "sample_domain": sample_domain}
-    for name, column in given.items():
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    blocks = [X.to_delayed().ravel().tolist()]
+    for name, column in (("y", y), ("sample_domain", sample_domain)):
         if column is None:
+            blocks.append([None] * X.numblocks[0])
             continue
         if not hasattr(column, "numblocks") or column.ndim != 1:
             raise InvalidInputError(f"{name} must be a one-dimensional Dask array, got {column!r}")
@@ -220,11 +219,21 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
                 f"X has {X.shape[0]} rows, {name} has {column.shape[0]}: if the numbers of rows are "
                 "unknown, call compute_chunk_sizes() first"
             )
-        frame[name] = dataframe.from_dask_array(column.rechunk((X.chunks[0],)), columns=name)
-    label, domain = (None if column is None else name for name, column in given.items())
-    parts = from_frame(frame, label=label, domain=domain, columns=list(range(n_features)))
-    identity = _digest(tokenize(X, y, sample_domain))
-    return replace(parts, columns=None, identity=identity)
+        blocks.append(column.rechunk((X.chunks[0],)).to_delayed().ravel().tolist())
+    d, as_frame = int(X.shape[1]), delayed(_as_frame)
+    reader = FrameReader(
+        list(range(d)),
+        None if y is None else "y",
+        None if sample_domain is None else "sample_domain",
+    )
+    partitions = [as_frame(*some) for some in zip(*blocks, strict=True)]
+    return Parts(reader, partitions, None, d, y is not None, _digest(tokenize(X, y, sample_domain)))
+
+
+def _as_frame(X: Any, y: Any, sample_domain: Any) -> Any:
+    """Return a block of each array as a data frame; runs on a worker."""
+    given = {"y": y, "sample_domain": sample_domain}
+    return pd.DataFrame(X).assign(**{name: one for name, one in given.items() if one is not None})
 
 
 def require_parts(parts: Any) -> None:
