@@ -24,10 +24,9 @@ FOLDER = f"{ROOT}/"
 #: What a session does with rows is not the path to it and back.
 MODEL = ("core", "drift", "estimators")
 COLUMNS = ["x0", "x1", "x2"]
-RUNTIME = {f"runtime/{name}.py" for name in ("events", "loop", "session", "sessions", "store")}
+RUNTIME = {f"runtime/{name}.py" for name in ("loop", "session", "store")}
 MQTT = {
     *RUNTIME,
-    "runtime/labels.py",
     "runtime/runner.py",
     *(f"streams/{name}.py" for name in ("mqtt", "brokers")),
     *(f"streams/{name}.py" for name in ("base", "blocks", "decoding", "numbers", "sinks")),

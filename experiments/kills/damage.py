@@ -81,9 +81,6 @@ class Application:
         for message in self.loop.post(entry, "alarms", [result]):
             self.loop.note(message, {"somebody"}, result["batch"] % 2 == 0)
 
-    def is_applied(self, _):
-        return False
-
     def state(self):
         return {"numbers": self.numbers}
 

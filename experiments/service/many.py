@@ -1,7 +1,7 @@
 """Ten thousand targets in one worker: how long requests wait for commits, and how long a start takes.
 
 The targets of the store are copies of one that has had 64 rows. Then one target after the other, drawn
-at random, gets eight more rows, so that sessions are read, changed, spilled and committed all the time.
+at random, gets eight more rows, so that sessions are read, changed and committed all the time.
 Each write of the journal and each commit is timed in the worker, since requests wait behind them; the
 seconds of CPU beside them tell what of that is waiting for the disk or for other processes.
 """

@@ -13,8 +13,8 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.features import SignalFeatures, SignalModel, windows
 from baryflow.runtime import Label, Outputs, Rows, Runner, SessionConfig, Store
-from baryflow.runtime import labels as expected_labels
-from baryflow.runtime.labels import ExpectedLabels, from_plain, to_plain
+from baryflow.runtime import runner as running
+from baryflow.runtime.runner import ExpectedLabels, from_plain, to_plain
 from baryflow.streams import Batch
 from baryflow.streams.labels import LabelledSource
 from tests.runtime.ends import Lines
@@ -282,8 +282,7 @@ def test_killed_after_any_batch_it_resumes_with_the_same_result(tmp_path, after)
 @pytest.fixture
 def only_five(monkeypatch):
     """At most five labels wait."""
-    for module in (expected_labels, __import__("baryflow.runtime.runner", fromlist=["MOST"])):
-        monkeypatch.setattr(module, "MOST", 5)
+    monkeypatch.setattr(running, "MOST", 5)
 
 
 @pytest.mark.usefixtures("only_five")

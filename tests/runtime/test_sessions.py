@@ -3,6 +3,7 @@
 import errno
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.features import SignalFeatures, SignalModel, windows
-from baryflow.runtime import Outputs, Runner, SessionConfig, Sessions, Store
+from baryflow.runtime import Loop, Outputs, Runner, SessionConfig, Sessions, Store
 from baryflow.runtime import Rows as Some
 from baryflow.streams import Batch
 from tests.runtime.ends import Lines, Rows
@@ -172,14 +173,36 @@ def apply(found, key, n):
     return found.change(key).apply(some_rows(P.X_target[:n]))
 
 
-def test_sessions_that_do_not_fit_into_memory_are_spilled():
-    found = sessions(most=1)
+def looped(found):
+    """Return a loop that commits sessions, and nothing else."""
+    return Loop(SimpleNamespace(owner="test", state=dict), found._store, sessions=found)
+
+
+@pytest.mark.parametrize("is_temporary", [True, False])
+def test_sessions_that_do_not_fit_into_memory_are_committed(tmp_path, is_temporary):
+    found = sessions(None if is_temporary else tmp_path, most=1)
+    loop = looped(found)
     for key in "abab":
+        loop.make_room(key)
         apply(found, key, 20)
     assert len(found) == 2
     assert list(found.in_memory) == ["b"]
+    assert found.copy("a").target.mass == 32
+    loop.make_room("a")
     assert found.read("a").model.n_samples_seen_ == 32
     assert list(found.in_memory) == ["a"]
+
+
+def test_the_session_used_least_recently_leaves_memory_first():
+    found = sessions(most=3)
+    loop = looped(found)
+    for key in "abca":
+        apply(found, key, 5)
+    assert found.excess() == []
+    loop.make_room("d")
+    apply(found, "d", 5)
+    assert list(found.in_memory) == ["c", "a", "d"]
+    assert found.n_changed == 3
 
 
 def test_a_forgotten_target_gets_a_new_session():
@@ -221,20 +244,21 @@ def test_an_empty_batch_that_holds_something_is_kept(tmp_path):
     again.close()
 
 
-def test_a_batch_in_the_journal_is_applied_even_if_nothing_can_be_spilled(monkeypatch):
+def test_a_batch_in_the_journal_is_applied_even_if_nothing_can_be_committed(monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     found = sessions(most=1)
+    loop = looped(found)
     apply(found, "a", 20)
     with monkeypatch.context() as patched:
-        patched.setattr(Store, "spill", full)
-        for refuses in (found.read, found.make_room):
-            with pytest.raises(OSError, match="No space"):
-                refuses("b")
+        patched.setattr(Store, "write_session", full)
+        with pytest.raises(OSError, match="No space"):
+            loop.make_room("b")
         assert list(found.in_memory) == ["a"]  # nothing has changed
         apply(found, "b", 5)
         assert len(found.in_memory) == 2
+    loop.make_room()
     assert len(found.read("b").waiting) == 5
     assert list(found.in_memory) == ["b"]
     assert found.read("a").model.n_samples_seen_ == 16

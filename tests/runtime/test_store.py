@@ -56,9 +56,6 @@ class Application:
         for message in self.loop.post(entry, "alarms", [{"offset": result}]):
             self.loop.note(message, {"somebody"}, True)
 
-    def is_applied(self, _):
-        return False
-
     def state(self):
         return {"found": self.found}
 

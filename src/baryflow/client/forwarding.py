@@ -159,13 +159,7 @@ def forward(
         loop.recover()
         if forwarder.cursor is not None:
             source.seek(forwarder.cursor)
-        loop.follow(
-            source,
-            stop,
-            read_size=read_size,
-            timeout=timeout,
-            is_commit_due=lambda: forwarder.requests >= EVERY,
-        )
+        loop.follow(source, stop, read_size=read_size, timeout=timeout)
         loop.commit()
     except StoppedError:  # no commit: the batch is in the journal and will be sent again
         forwarder.counts.stopped = True
@@ -265,6 +259,10 @@ class _Forwarder:
             return [row for some in found for row in some]
         return []
 
+    def is_commit_due(self) -> bool:
+        """Return whether to commit after the last batch."""
+        return self.requests >= EVERY
+
     def state(self) -> dict[str, Any]:
         """Return cursor, counts, and what ids of batches begin with."""
         self.requests = 0
@@ -276,8 +274,3 @@ class _Forwarder:
         """Return to a state."""
         self._id, self.cursor = state["id"], state["cursor"]
         self.counts = Forwarded(**state["counts"])
-
-    def is_applied(self, entry: Entry) -> bool:
-        """Return False: a commit contains all batches before it."""
-        del entry
-        return False

@@ -233,9 +233,9 @@ def _run_groups(
                 reason = f"{type(result).__name__}: {result}"
                 failed |= dict.fromkeys(groups[number].targets, reason)
             else:
-                counts += result.counts
-                failed |= result.failed
-                rows_done[number] = result.counts.rows
+                counts += result[0]
+                failed |= result[1]
+                rows_done[number] = result[0].rows
     finally:
         with contextlib.suppress(Exception):  # do not hide the first error
             client.unsubscribe_topic(topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 import distributed
@@ -41,14 +41,6 @@ class Group:
     topic: str
 
 
-@dataclass
-class GroupResult:
-    """Counts over the targets of a group, and the targets that failed, with the reason."""
-
-    counts: Counts = field(default_factory=Counts)
-    failed: dict[str, str] = field(default_factory=dict)
-
-
 def count_groups(n_threads: int, shared_files: bool) -> int:
     """Return the number of groups to make; more workers than there are now may join later."""
     if shared_files:
@@ -78,8 +70,11 @@ def assign_targets(manifests: Sequence[Manifest], n_groups: int, plan: BackfillP
     return groups
 
 
-def run_group(group: Group) -> GroupResult:
-    """Follow the targets of a group to their ends, from their last states on."""
+def run_group(group: Group) -> tuple[Counts, dict[str, str]]:
+    """Follow the targets of a group to their ends, from their last states on.
+
+    Return counts over its targets, and the targets that failed, with the reason.
+    """
     worker = distributed.get_worker()
 
     def report() -> None:
@@ -101,14 +96,12 @@ def run_group(group: Group) -> GroupResult:
     report()
     for number, manifest in enumerate(manifests):
         _read_manifest(job, number, manifest, targets, report)
-    result = GroupResult()
+    counts = Counts()
     for target in targets.values():
         if target.has_work:
             target.fail(FileFormatError("its files have fewer rows than before: restore them"))
-        result.counts += target.counts
-        if target.failure:
-            result.failed[target.name] = target.failure
-    return result
+        counts += target.counts
+    return counts, {target.name: target.failure for target in targets.values() if target.failure}
 
 
 def _read_manifest(

@@ -97,11 +97,10 @@ def add_manifest(
             progress(total * done // n, total, what)
 
         runner = TaskRunner(client, progress=report)
-        merged = runner.reduce(
-            *("counting rows", TargetCounts, shared, count_targets, merge_targets),
+        rows += runner.reduce(
+            *("counting rows", Counter, shared, count_targets, merge_counts),
             *(folder.without_partitions(), key),
         )
-        rows.update(merged.rows)
     versions = {one.path: folder.versions[one.path] for one in new if one.path in folder.versions}
     manifest = Manifest(new, dict(rows), versions)
     for place in (job.state, job.state / "manifests"):  # of a call that was killed
@@ -125,14 +124,7 @@ def _count_files(partitions: Iterable[Partition]) -> Counter[str]:
 # -- whose rows ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TargetCounts:
-    """Rows of each target in some partitions."""
-
-    rows: dict[str, int]
-
-
-def count_targets(partition: Partition, folder: Folder, key: str) -> TargetCounts:
+def count_targets(partition: Partition, folder: Folder, key: str) -> Counter[str]:
     """Count the rows of each target in a partition."""
     rows = Counter[str]()
     for batch in folder.batches(partition, [key]):
@@ -140,15 +132,12 @@ def count_targets(partition: Partition, folder: Folder, key: str) -> TargetCount
         for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
             if n:
                 rows[name] += n
-    return TargetCounts(dict(rows))
+    return rows
 
 
-def merge_targets(parts: Iterable[TargetCounts]) -> TargetCounts:
-    """Add counts."""
-    rows = Counter[str]()
-    for part in parts:
-        rows.update(part.rows)
-    return TargetCounts(dict(rows))
+def merge_counts(parts: Iterable[Counter[str]]) -> Counter[str]:
+    """Add counts; names stay in the order of the parts."""
+    return sum(parts, Counter[str]())
 
 
 def named_by_folder(partition: Partition, key: str) -> str:

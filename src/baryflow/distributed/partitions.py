@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from dask.base import tokenize
+from dask.delayed import delayed
 
 from baryflow.distributed.parquet import (
     NO_VALUE,
@@ -206,10 +207,10 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
     if not hasattr(X, "numblocks") or X.ndim != 2:
         raise InvalidInputError(f"X must be a two-dimensional Dask array, got {type(X).__name__}")
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-    others: list[list[Any]] = []
+    blocks = [X.to_delayed().ravel().tolist()]
     for name, column in (("y", y), ("sample_domain", sample_domain)):
         if column is None:
-            others.append([None] * X.numblocks[0])
+            blocks.append([None] * X.numblocks[0])
             continue
         if not hasattr(column, "numblocks") or column.ndim != 1:
             raise InvalidInputError(f"{name} must be a one-dimensional Dask array, got {column!r}")
@@ -218,11 +219,21 @@ def from_arrays(X: Any, y: Any = None, sample_domain: Any = None) -> Parts:
                 f"X has {X.shape[0]} rows, {name} has {column.shape[0]}: if the numbers of rows are "
                 "unknown, call compute_chunk_sizes() first"
             )
-        aligned = column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
-        others.append(aligned.to_delayed().ravel().tolist())
-    partitions = list(zip(X.to_delayed().ravel().tolist(), *others, strict=True))
-    identity = _digest(tokenize(X, y, sample_domain))
-    return Parts(ArrayReader(), partitions, None, int(X.shape[1]), y is not None, identity)
+        blocks.append(column.rechunk((X.chunks[0],)).to_delayed().ravel().tolist())
+    d, as_frame = int(X.shape[1]), delayed(_as_frame)
+    reader = FrameReader(
+        list(range(d)),
+        None if y is None else "y",
+        None if sample_domain is None else "sample_domain",
+    )
+    partitions = [as_frame(*some) for some in zip(*blocks, strict=True)]
+    return Parts(reader, partitions, None, d, y is not None, _digest(tokenize(X, y, sample_domain)))
+
+
+def _as_frame(X: Any, y: Any, sample_domain: Any) -> Any:
+    """Return a block of each array as a data frame; runs on a worker."""
+    given = {"y": y, "sample_domain": sample_domain}
+    return pd.DataFrame(X).assign(**{name: one for name, one in given.items() if one is not None})
 
 
 def require_parts(parts: Any) -> None:
@@ -405,37 +416,14 @@ class FrameReader(Reader):
 
     def blocks(self, partition: Any) -> Iterator[Block]:
         """Yield the rows of a partition in blocks of moderate size."""
-        for rows in _slices(len(partition), len(self.columns)):
-            part = partition.iloc[rows]
+        size = rows_per_batch(len(self.columns))
+        for start in range(0, len(partition), size):
+            part = partition.iloc[start : start + size]
             yield Block.of(
-                part[self.columns].to_numpy(dtype=np.float64, na_value=np.nan),
+                np.ascontiguousarray(part[self.columns].to_numpy(dtype=np.float64, na_value=np.nan)),
                 None if self.label is None else _encode(part[self.label]),
                 None if self.domain is None else _encode(part[self.domain]),
             )
-
-
-@dataclass(frozen=True)
-class ArrayReader(Reader):
-    """Reads blocks of Dask arrays: tuples of rows, labels or None, and domains or None."""
-
-    columns: Any = None  # all of them; otherwise none
-    label: Any = "y"
-    domain: Any = "sample_domain"
-
-    def blocks(self, partition: Any) -> Iterator[Block]:
-        """Yield the rows of a partition in blocks of moderate size."""
-        X, y, domain = partition
-        for rows in _slices(len(X), X.shape[1]):
-            yield Block.of(
-                np.asarray(X[rows] if self.columns is None else X[rows, :0], dtype=np.float64),
-                None if self.label is None or y is None else _encode(y[rows]),
-                None if self.domain is None or domain is None else _encode(domain[rows]),
-            )
-
-
-def _slices(n_rows: int, n_columns: int) -> Iterator[slice]:
-    size = rows_per_batch(n_columns)
-    return (slice(start, start + size) for start in range(0, n_rows, size))
 
 
 def _as_name(value: Any) -> Any:

@@ -6,12 +6,10 @@ resumes as if it had never been interrupted (:class:`Loop`). Each target of a st
 :class:`Session` of its own; :class:`Sessions` keeps them.
 """
 
-from baryflow.runtime.events import Event
-from baryflow.runtime.loop import Loop
+from baryflow.runtime.loop import Loop, Sessions
 from baryflow.runtime.partitions import PartitionRunner
 from baryflow.runtime.runner import Outputs, Runner, Totals
-from baryflow.runtime.session import Result, Rows, Session, SessionConfig
-from baryflow.runtime.sessions import Sessions
+from baryflow.runtime.session import Event, Result, Rows, Session, SessionConfig
 from baryflow.runtime.store import Store
 from baryflow.streams import Label
 

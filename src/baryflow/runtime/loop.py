@@ -1,4 +1,4 @@
-"""The loop: receive, apply, commit, recover. It is the only writer of a store.
+"""The loop: receive, apply, commit, recover. It is the only writer of a store, and keeps the sessions.
 
 ``run``, ``forward`` and every worker of ``serve`` drive it; only sources and sinks differ.
 
@@ -8,7 +8,7 @@
     let the application do the work for a batch; nothing but sessions in memory changes
 *commit*
     flush output files; then, in one transaction, write sessions, messages, lengths of outputs, counts
-    and cursor, and remove from the journal what is in them
+    and cursor, and remove from the journal what is in them; sessions that are committed may leave memory
 *recover*
     after a kill: truncate outputs to their committed lengths, and apply again what is in the journal,
     which must give the same result
@@ -22,18 +22,18 @@ lost then: the next call resumes.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from baryflow import container
+from baryflow import codec, container
 from baryflow.exceptions import BaryflowError, InvalidInputError
 from baryflow.persistence import open_content
-from baryflow.runtime.session import SessionConfig, describe_error
-from baryflow.runtime.sessions import Sessions
+from baryflow.runtime.session import Session, SessionConfig, SessionState, describe_error
 from baryflow.runtime.store import Entry, Message, Store
 from baryflow.streams import Sink, Source
 from baryflow.streams.sinks import encode_record
@@ -42,6 +42,218 @@ _log = logging.getLogger("baryflow.runtime")
 Value = TypeVar("Value")
 #: Replayed batches between two commits: kills may come faster than the usual ones.
 _REPLAYED = 16
+_KIND = "target_session"
+#: Bytes that sessions may take in memory together, unless their number is given.
+_BUDGET = 512 << 20
+#: A session takes about this many times its size on disk in memory (2.6 with 6 classes and 12
+#: columns, 3 with 29 and 128), and is taken to be this large before the first one is written.
+_IN_MEMORY, _GUESS = 3, 512 << 10
+
+
+@dataclass(frozen=True, eq=False)
+class _Saved:
+    """The state of a session as it is stored."""
+
+    key: str
+    state: SessionState
+
+
+@dataclass
+class _Change:
+    """A target that differs from its committed state.
+
+    `first` and `last` are the numbers of the first and last batch that are not in the committed state.
+    `generation` is 0 if the target was deleted.
+    """
+
+    first: int
+    last: int
+    generation: int
+
+
+class Sessions:
+    """Sessions of targets, all with the same configuration.
+
+    Those used most recently are in memory. A session that has changed since the last commit leaves
+    memory only after it is committed.
+
+    Parameters
+    ----------
+    config : SessionConfig
+    store : Store
+    most : int, optional
+        Sessions in memory at most; without it as many as fit into half a gigabyte. Batches that are
+        being applied may exceed it.
+    summarize : callable, optional
+        Returns the summary of a session, which is stored with it.
+
+    Attributes
+    ----------
+    seq : int
+        Number of the batch that is being applied.
+    """
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        store: Store,
+        most: int | None = None,
+        summarize: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self.config, self._store, self._most, self._summarize = config, store, most, summarize
+        self.seq = 0
+        self._largest = 0  # bytes of the largest state
+        self._loaded: OrderedDict[str, Session] = OrderedDict()
+        self._changes: dict[str, _Change] = {}
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self.generation(str(key)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._names()))
+
+    def _names(self) -> set[str]:
+        return {key for key in (*self._store.sessions, *self._changes) if key in self}
+
+    def read(self, key: str) -> Session:
+        """Return a session in order to read it; an unknown target has a new one.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        Session
+
+        Raises
+        ------
+        FileFormatError
+            If it is damaged.
+        """
+        if key in self._loaded:
+            self._loaded.move_to_end(key)
+        else:
+            known = key in self
+            self._loaded[key] = self.config.resume(self._read(key)) if known else self.config.begin()
+            self._drop_committed()
+        return self._loaded[key]
+
+    def copy(self, key: str) -> SessionState:
+        """Return a copy of the state of a known target; what is in memory does not change."""
+        return copy.deepcopy(self._loaded[key].state()) if key in self._loaded else self._read(key)
+
+    def change(self, key: str, generation: int = 1) -> Session:
+        """Return a session in order to change it; `generation` is that of a target that is new."""
+        session = self.read(key)
+        self._note(key, self.generation(key) or generation)
+        return session
+
+    def forget(self, key: str) -> None:
+        """Drop a session; if the target sends rows again, it gets a new one."""
+        self._loaded.pop(key, None)
+        self._note(key, 0)
+
+    def _note(self, key: str, generation: int) -> None:
+        change = self._changes.setdefault(key, _Change(self.seq, self.seq, generation))
+        change.last, change.generation = self.seq, generation
+
+    def _read(self, key: str) -> SessionState:
+        body = self._store.read_session(key)
+        self._largest = max(self._largest, len(body))
+        content = container.from_bytes(body, name=f"{key!r} in {self._store.path}")
+        saved: _Saved = codec.open_content(_Saved, content, _KIND)
+        return saved.state
+
+    def generation(self, key: str) -> int:
+        """Return the generation of a target, 0 if there is no such target."""
+        if (change := self._changes.get(key)) is not None:
+            return change.generation
+        row = self._store.sessions.get(key)
+        return 0 if row is None else row.generation
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    @property
+    def most(self) -> int:
+        """Sessions in memory at most."""
+        if self._most is not None:
+            return max(1, self._most)
+        return max(1, _BUDGET // (_IN_MEMORY * (self._largest or _GUESS)))
+
+    @property
+    def in_memory(self) -> Iterable[str]:
+        """Keys of the sessions in memory."""
+        return self._loaded.keys()
+
+    def excess(self, key: str | None = None) -> list[str]:
+        """Return sessions that must be committed so that there is room in memory, also for a target."""
+        more = key is not None and key not in self._loaded
+        self._drop_committed(int(more))
+        n = max(0, len(self._loaded) + more - self.most)
+        return [one for one in [*self._loaded][:n] if one in self._changes]
+
+    def _drop_committed(self, room: int = 0) -> None:
+        """Drop committed sessions from memory, those used least recently first."""
+        while len(self._loaded) + room > self.most:
+            oldest = next(iter(self._loaded))
+            if oldest in self._changes:
+                return
+            del self._loaded[oldest]
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    @property
+    def n_changed(self) -> int:
+        """Targets that differ from their committed states."""
+        return len(self._changes)
+
+    def first(self, without: Iterable[str] = ()) -> int | None:
+        """Return the number of the first batch that is not in a committed state; None if all are.
+
+        Parameters
+        ----------
+        without : iterable of str
+            Targets that are not counted.
+        """
+        left = self._changes.keys() - set(without)
+        return min((self._changes[key].first for key in left), default=None)
+
+    def oldest(self, most: int | None = None) -> list[str]:
+        """Return changed targets, those first that changed first."""
+        return sorted(self._changes, key=lambda key: self._changes[key].first)[:most]
+
+    def write(self, keys: Iterable[str]) -> None:
+        """Write the states of targets; within a transaction. :meth:`end` must follow if it succeeds."""
+        for key in keys:
+            change = self._changes[key]
+            if not change.generation:
+                self._store.delete_session(key)
+                continue
+            body = container.to_bytes(_KIND, *codec.encode(_Saved(key, self._loaded[key].state())))
+            self._largest = max(self._largest, len(body))
+            summary = self._summarize(key)
+            self._store.write_session(key, change.generation, change.last, summary, body)
+
+    def end(self, keys: Iterable[str]) -> None:
+        """Note that states are committed."""
+        for key in keys:
+            del self._changes[key]
+        self._drop_committed()
+
+    def is_applied(self, entry: Entry) -> bool:
+        """Return whether a batch that is for one target alone is in its committed session already."""
+        if not entry.target:
+            return False  # a commit contains all batches before it
+        generation = self.generation(entry.target)
+        if not generation:  # only first rows create a target: others belong to one deleted since
+            return entry.generation != entry.seq
+        # Batches of a deleted target with this name were applied before it was created again.
+        row = self._store.sessions.get(entry.target)
+        return entry.generation != generation or (row is not None and entry.seq <= row.applied)
 
 
 class Application(Protocol):
@@ -63,10 +275,8 @@ class Application(Protocol):
     def finish(self, entry: Entry, result: Any) -> Any:
         """Count a batch and write its result. This is called once; an error ends the loop."""
 
-    def is_applied(self, entry: Entry) -> bool:
-        """Return whether a batch of the journal is in the committed sessions already."""
-        del entry
-        return False
+    def is_commit_due(self) -> bool:
+        """Return whether to commit after the last batch."""
 
     def state(self) -> dict[str, Any]:
         """Return counts, cursor and the like after the last batch; plain values, as in JSON."""
@@ -118,7 +328,6 @@ class Loop:
         *,
         read_size: int,
         timeout: float | None,
-        is_commit_due: Callable[[], bool],
     ) -> bool:
         """Apply batches of a source until it ends or `stop` returns True; return whether it ended."""
         while not stop():
@@ -127,21 +336,21 @@ class Loop:
                 return True
             if batch:
                 self.handle(Entry(batch), source)
-                if is_commit_due():
-                    self.commit()
             elif self._received:  # nothing came for a while
                 self.flush()
         return False
 
-    def handle(self, entry: Entry, source: Source) -> Any:
-        """Receive a batch of a source, and apply it."""
-        if self.store.is_temporary:  # nothing is safe before it is applied
-            result = self.apply(*self.receive([entry]))
-            source.acknowledge(entry.batch.cursor)
-            return result
+    def handle(self, entry: Entry, source: Source) -> None:
+        """Receive a batch of a source, apply it, and commit if that is due."""
         (received,) = self.receive([entry])
-        source.acknowledge(entry.batch.cursor)
-        return self.apply(received)
+        if not self.store.is_temporary:
+            source.acknowledge(entry.batch.cursor)
+        self.apply(received)
+        if self.store.is_temporary:  # nothing is safe before it is applied
+            source.acknowledge(entry.batch.cursor)
+        if self.application.is_commit_due():
+            self.commit()
+        self.make_room()
 
     def receive(self, entries: Sequence[Entry]) -> list[Entry]:
         """Write batches to the journal, all or none of them, and return them with their numbers."""
@@ -246,7 +455,7 @@ class Loop:
         ----------
         most : int, optional
             Changed sessions to commit at most, the oldest first, for owners that must not wait long.
-            They must recognise batches that are in a committed session already (``is_applied``).
+            All their batches must be for one target each.
         synced : bool
             Whether it must be on disk afterwards. If not, a power cut returns to the commit before.
 
@@ -255,12 +464,30 @@ class Loop:
         OSError
             If something cannot be written; the last commit remains.
         """
-        if self.store.is_temporary:
-            return
+        if not self.store.is_temporary:
+            self._commit([] if self.sessions is None else self.sessions.oldest(most), synced)
+
+    def make_room(self, key: str | None = None) -> None:
+        """Make room for sessions in memory, by committing some: those used least recently.
+
+        Parameters
+        ----------
+        key : str, optional
+            Target whose session is needed next. Without it all sessions are committed if there are too
+            many, since batches may be for several targets.
+
+        Raises
+        ------
+        OSError
+            If they cannot be written; they stay in memory.
+        """
+        if self.sessions is not None and (keys := self.sessions.excess(key)):
+            self._commit(self.sessions.oldest() if key is None else keys, synced=False)
+
+    def _commit(self, keys: list[str], synced: bool) -> None:
         for sink in self.outputs.values():
             sink.flush()
         sessions = self.sessions
-        keys = [] if sessions is None else sessions.oldest(most)
         first = None if sessions is None else sessions.first(without=keys)
         with self._transaction(synced=synced):
             if sessions is not None:
@@ -296,12 +523,12 @@ class Loop:
         self.replaying, n_replayed = True, 0
         for seq in list(store.pending):
             entry = store.read(seq)
-            if application.is_applied(entry):
+            if self.sessions is not None and self.sessions.is_applied(entry):
                 self._applied = seq
                 continue
             self.apply(entry)
             n_replayed += 1
-            if n_replayed % _REPLAYED == 0:
+            if n_replayed % _REPLAYED == 0 or (self.sessions is not None and self.sessions.excess()):
                 self._commit_replayed()
         self.replaying = False
         if n_replayed:

@@ -186,6 +186,7 @@ class Outbox:
         self, senders: Sequence[Sender], most: int = MOST, pauses: tuple[float, float] = PAUSES
     ) -> None:
         self._lanes = [_Lane(sender, most, pauses) for sender in senders]
+        self._lock = threading.Lock()  # each receiver has a thread
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes))
@@ -199,15 +200,21 @@ class Outbox:
         note : callable
             Called when a receiver has a message.
         """
+        receivers = {lane.sender.name for lane in self._lanes}
         for message in messages:
-            receivers = {lane.sender.name for lane in self._lanes}
             received = message.received & receivers
-            if received == receivers:
+            missing = receivers - received
+            if not missing:
                 note(message, received, True)
-            receipts = _Receipts(message, received, receivers, note)
+
+            def done(name: str, message: Message = message, received: set[str] = received) -> None:
+                with self._lock:  # that all have it is noted once, after everything else
+                    received.add(name)
+                    note(message, set(received), received == receivers)
+
             for lane in self._lanes:
-                if lane.sender.name not in received:
-                    lane.add(message, partial(receipts.add, lane.sender.name))
+                if lane.sender.name in missing:
+                    lane.add(message, partial(done, lane.sender.name))
 
     def close(self, finished: bool = True) -> None:
         """Send what can be sent within a few seconds, and stop; the next process sends the rest.
@@ -222,18 +229,3 @@ class Outbox:
             lane.end()
         for lane in self._lanes:
             lane.close(until)
-
-
-class _Receipts:
-    """Notes which receivers have a message; that all have it is noted once, after everything else."""
-
-    def __init__(self, message: Message, received: set[str], receivers: set[str], note: Note) -> None:
-        self._message, self._note = message, note
-        self._received, self._receivers = received, receivers
-        self._lock = threading.Lock()  # each receiver has a thread
-
-    def add(self, name: str) -> None:
-        """Note that a receiver has it."""
-        with self._lock:
-            self._received = self._received | {name}
-            self._note(self._message, self._received, self._received == self._receivers)

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
-from baryflow.runtime.events import Event
 from baryflow.runtime.runner import Runner, Totals
+from baryflow.runtime.session import Event
 from baryflow.streams import Source
 
 

@@ -1,4 +1,4 @@
-"""One target being followed: raw rows in; predictions, drift events and a better model out.
+"""One target being followed: raw rows in; predictions, events and a better model out.
 
 Labels of rows arrive later. The model remembers its last rows, and the session their positions, times
 and offsets, so that a label finds its row. The label of a row that waits to be learned is held until
@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Self
 
@@ -28,7 +29,6 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import FeatureStream, SignalModel
 from baryflow.features.streaming import Position
-from baryflow.runtime.events import Event
 from baryflow.streams import Batch, Label, Rejected
 from baryflow.streams.base import RAW_LENGTH
 from baryflow.streams.label_records import is_before, is_between, read_time
@@ -39,6 +39,56 @@ _DECIMALS = 6
 #: Labels that are held until rows are learned from, classes of a target that no source has, and
 #: characters of their names, at most.
 _MOST_HELD, _MOST_NEW, _LONGEST_NAME = 1000, 100, 200
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a row of a stream, for the command line, logs and services.
+
+    ======================  =====================================================================
+    kind                    meaning
+    ======================  =====================================================================
+    ``batch``               the model learned from a batch: its reliability, the most similar source
+    ``label``               the model learned from labels, or will with the next batch: how many
+    ``quarantine``          a row that could not be used, or on which the model failed, and why
+    ``column``              a column that has a problem
+    ``drift``               the target has changed
+    ``watch``               from here on the target is watched for drift, or not, and why not
+    ``alarm``               an alarm was raised, cleared, acknowledged, … (:mod:`baryflow.alarms`)
+    ``checkpoint``          everything up to here is on disk
+    ``warning``             something to know that stops nothing
+    ======================  =====================================================================
+
+    Attributes
+    ----------
+    kind : str
+        See above.
+    position : int
+        The last row of the input that had been read.
+    message : str
+        For people.
+    details : dict
+        For programs: plain values.
+    """
+
+    kind: str
+    position: int
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return the event as one flat object, for a line of NDJSON."""
+        return {"event": self.kind, "position": self.position, "message": self.message, **self.details}
+
+    def of_target(self, key: str) -> Event:
+        """Return the event with the key of its target."""
+        message = f"{key}: {self.message}" if key else self.message
+        return Event(self.kind, self.position, message, {"key": key, **self.details})
+
+    @classmethod
+    def rejected(cls, row: Rejected, position: int) -> Event:
+        """Return the event of a row that could not be used."""
+        return cls("quarantine", position, f"row {row.position}: {row.reason}", {"reason": row.reason})
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +127,10 @@ class Rows:
 
     def pick(self, which: slice | list[int]) -> Rows:
         """Return some of the rows."""
-        numbers = range(len(self))[which] if isinstance(which, slice) else which
-        times, offsets = [self.times[i] for i in numbers], [self.offsets[i] for i in numbers]
+        if isinstance(which, slice):
+            times, offsets = self.times[which], self.offsets[which]
+        else:
+            times, offsets = [self.times[i] for i in which], [self.offsets[i] for i in which]
         return Rows(self.values[which], self.positions[which], times, offsets)
 
     def halve(self) -> tuple[Rows, Rows]:
@@ -103,11 +155,14 @@ def rows_of(batch: Batch) -> Rows:
 def by_key(batch: Batch) -> Iterator[tuple[str, Rows]]:
     """Yield key and rows of each target in a batch, in order of first appearance."""
     rows = rows_of(batch)
-    numbers: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {key: [] for key in batch.keys}
+    if len(numbers) == 1:
+        yield batch.keys[0], rows
+        return
     for i, key in enumerate(batch.keys):
-        numbers.setdefault(key, []).append(i)
+        numbers[key].append(i)
     for key, which in numbers.items():
-        yield key, rows if len(which) == len(rows) else rows.pick(which)
+        yield key, rows.pick(which)
 
 
 def labels_by_key(labels: Iterable[Label]) -> dict[str, list[Label]]:
@@ -271,18 +326,10 @@ class Result:
 
     def add(self, more: Result) -> Self:
         """Append the result of other rows."""
-        self.records += more.records
-        self.events += more.events
-        self.features += more.features
-        self.rejected += more.rejected
-        self.unlearned += more.unlearned
-        self.learned += more.learned
-        self.pending += more.pending
-        self.baseline += more.baseline
-        self.used += more.used
-        self.refused += more.refused
-        self.expected += more.expected
-        self.refused_commands += more.refused_commands
+        for name, value in vars(more).items():
+            both = getattr(self, name)
+            both += value
+            setattr(self, name, both)
         return self
 
     def reject(self, rows: Rows, reason: str) -> None:
@@ -450,22 +497,20 @@ class Session:
     ) -> list[Event]:
         """Update the alarms row by row with predictions, or with classes that are known."""
         names, events = [str(name) for name in self.model.classes_.tolist()], list[Event]()
-        shares, is_novel = probabilities.tolist(), novel.tolist()
+        shares, is_novel, i = probabilities.tolist(), novel.tolist(), 0
+
+        def explain(name: str) -> dict[str, Any]:
+            code = names.index(name) if name in names else None
+            try:
+                normal = alarms.config.normal
+                return find_evidence(self.model, rows.values[i], code, probabilities[i], normal)
+            except MemoryError:
+                raise
+            except Exception as error:  # the alarm matters more
+                return {"error": describe_error(error)}
+
+        confirm = partial(self._confirm, rows)
         for i, record in enumerate(records):
-
-            def explain(name: str, i: int = i) -> dict[str, Any]:
-                code = names.index(name) if name in names else None
-                try:
-                    normal = alarms.config.normal
-                    return find_evidence(self.model, rows.values[i], code, probabilities[i], normal)
-                except MemoryError:
-                    raise
-                except Exception as error:  # the alarm matters more
-                    return {"error": describe_error(error)}
-
-            def confirm(name: str, positions: tuple[int, ...]) -> bool:
-                return self._confirm(name, positions, rows)
-
             name = known.get(record["position"])
             changes = alarms.update(
                 record["position"],
@@ -483,7 +528,7 @@ class Session:
                 events.append(Event("warning", record["position"], message))
         return events
 
-    def _confirm(self, name: str, positions: tuple[int, ...], present: Rows) -> bool:
+    def _confirm(self, present: Rows, name: str, positions: tuple[int, ...]) -> bool:
         """Return whether at least half of some rows, as far as they are known, are still of a class."""
         rows = self.waiting.plus(present)
         values = np.concatenate(

@@ -236,7 +236,6 @@ class Store:
         execute = self._connection.execute
         execute("PRAGMA locking_mode=EXCLUSIVE")  # one process, and no shared memory
         execute("PRAGMA secure_delete=OFF")
-        execute("CREATE TEMP TABLE spill (target PRIMARY KEY, generation, applied, summary, body)")
         tables = {name for (name,) in execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables and not (exists and self._mark_path.exists()):
             self._create()
@@ -604,27 +603,6 @@ class Store:
         if (known := self.sessions.get(target)) is not None:
             self._delete("session", [known.id])
             self._set(self.sessions, target, None)
-
-    def spill(self, target: str, generation: int, applied: int, summary: str, body: bytes) -> None:
-        """Keep the uncommitted state of a target outside memory; a kill loses it."""
-        with self._translated():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO spill VALUES (?, ?, ?, ?, ?)",
-                (target, generation, applied, summary, body),
-            )
-
-    def read_spilled(self, target: str) -> tuple[int, int, str, bytes]:
-        """Return generation, applied, summary and state of a target as spilled."""
-        with self._translated():
-            found: tuple[int, int, str, bytes] = self._connection.execute(
-                "SELECT generation, applied, summary, body FROM spill WHERE target = ?", (target,)
-            ).fetchone()
-        return found
-
-    def drop_spilled(self, target: str) -> None:
-        """Delete a spilled state."""
-        with self._translated():
-            self._connection.execute("DELETE FROM spill WHERE target = ?", (target,))
 
     # -- outbox ----------------------------------------------------------------------------------
 

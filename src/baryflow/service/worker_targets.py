@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 from collections.abc import Sequence
@@ -111,7 +110,7 @@ class WorkerTargets:
 
     def entry_of_command(self, name: str, command: AlarmCommand) -> Entry:
         """Return a command about an alarm of a target as the journal holds it."""
-        self.sessions.make_room(name)
+        self.loop.make_room(name)
         batch = self._without_rows()
         batch.commands.append(command)
         return self._entry(name, "command", batch)
@@ -131,12 +130,12 @@ class WorkerTargets:
 
     def _read(self, name: str) -> Session | None:
         """Return the session of a target, None if there is none; make room for it in any case."""
-        self.sessions.make_room(name)
+        self.loop.make_room(name)
         return self.sessions.read(name) if name in self.summaries else None
 
     def copy(self, name: str) -> SessionState:
         """Return a copy of the state of a target, for another thread."""
-        return copy.deepcopy(self.sessions.read(name).state())
+        return self.sessions.copy(name)
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -189,13 +188,9 @@ class WorkerTargets:
             self._write_quarantined(self.loop.post(entry, _QUARANTINE, records))
         return {"target": name, **answer}, alarms
 
-    def is_applied(self, entry: Entry) -> bool:
-        """Return whether the committed session already contains what a batch has changed."""
-        generation = self.sessions.generation(entry.target)
-        if not generation:  # only first rows create a target: others belong to one deleted since
-            return entry.generation != entry.seq
-        # Batches of a deleted target with this name were applied before it was created again.
-        return entry.generation != generation or entry.seq <= self.sessions.applied(entry.target)
+    def is_commit_due(self) -> bool:
+        """Return False: the worker commits between requests."""
+        return False
 
     def state(self) -> dict[str, Any]:
         """Return nothing: all is in the sessions."""
