@@ -151,7 +151,7 @@ def serve(
         )
         # Not before: now no other process uses the folder, and workers have been forked.
         outputs = alarm.open(read_credentials("alarms", alarm.alarms, credentials))
-        app.state.service.targets.outbox = outputs
+        app.state.service.outbox = outputs
         if checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")
         # One thread multiplies matrices of this size faster than two.

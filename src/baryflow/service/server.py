@@ -131,7 +131,7 @@ def background(
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
         thread.start()
         try:
-            while thread.is_alive() and app.state.service.targets.state == "starting":
+            while thread.is_alive() and app.state.service.state == "starting":
                 time.sleep(0.01)
             yield _url(sock, context)
         finally:
@@ -218,7 +218,7 @@ class _Connections:
             oldest = next(iter(self._incomplete))
             self.remove(oldest)
             oldest.transport.abort()  # without waiting for the client to read
-            self._app.state.service.metrics.shed.inc()
+            self._app.state.service.metrics.counters["shed"].inc()
             self._n_closed += 1
         if self._n_closed and time.monotonic() - self._logged >= _LOG_INTERVAL:
             _log.warning(
