@@ -113,7 +113,6 @@ def create_app(
     )
     app.router.redirect_slashes = False
     app.state.service = targets
-    app.state.on_failure = None
     return app
 
 
@@ -129,22 +128,8 @@ def _load(path: Path) -> Any:
 @contextlib.asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     targets: Targets = app.state.service
-
-    def on_failure(error: Exception) -> None:
-        if app.state.on_failure is not None:
-            app.state.on_failure(error)
-
-    async def start() -> None:
-        try:
-            await targets.start()
-        except Exception as error:
-            if app.state.on_failure is None:
-                raise
-            on_failure(error)
-
-    targets.on_failure = on_failure
     # The journal is replayed in the background, so that /readyz answers "not ready" meanwhile.
-    starting = asyncio.create_task(start())
+    starting = asyncio.create_task(targets.start())
     try:
         yield
     finally:

@@ -60,15 +60,7 @@ def read_arrow(
 ) -> tuple[Floats, list[str]]:
     """Return rows and times of an Arrow stream.
 
-    Parameters
-    ----------
-    body : bytes
-    with_time : bool
-        A column named ``time`` holds the times of the rows; without one they are empty.
-    order : callable
-        See :data:`Order`.
-    check_shape : callable
-        See :data:`CheckShape`.
+    With `with_time` a column named ``time`` holds the times of the rows; without one they are empty.
     """
     try:
         import pyarrow as pa

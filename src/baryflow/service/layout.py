@@ -30,26 +30,10 @@ _COPIED = 64
 
 
 def prepare(folder: Path, config: SessionConfig, n: int, in_memory: int) -> SessionConfig:
-    """Prepare the stores of a folder for `n` workers.
+    """Prepare the stores of a folder for `n` workers; create it if it does not exist.
 
-    Parameters
-    ----------
-    folder : path
-        Of the checkpoint; created if it does not exist.
-    config : SessionConfig
-    n : int
-    in_memory : int
-        Targets in memory, at most.
-
-    Returns
-    -------
-    SessionConfig
-        With the model that the checkpoint was made with.
-
-    Raises
-    ------
-    BaryflowError
-        If another process uses the folder, it was made with other options, or it is damaged.
+    Return the configuration with the model that the checkpoint was made with. Raise BaryflowError if
+    another process uses the folder, it was made with other options, or it is damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     before = _read_number(folder)

@@ -33,6 +33,7 @@ from baryflow.service.parsing import (
 from baryflow.validation import LARGEST, TARGET_NAME
 
 Schema = dict[str, Any]
+Handler = Callable[[Request], Awaitable[Response]]
 _REFERENCE = "#/components/schemas/{name}"
 
 # -- answers -----------------------------------------------------------------------------------------
@@ -231,8 +232,8 @@ class Operation:
 
     method: str
     path: str
-    endpoint: Callable[[Request], Awaitable[Response]]
-    schema: Schema | None = field(default_factory=lambda: {"type": "object"})  # None: no content
+    endpoint: Handler
+    schema: Schema | None  # None: no content
     errors: dict[str, str] = field(default_factory=dict)
     media_type: str = JSON
     body: str = ""  # "Rows", "Labels", or "" if it takes none
@@ -278,7 +279,7 @@ def _describe(operation: Operation) -> Schema:
         content = {operation.media_type: {"schema": operation.schema}}
         responses = {"200": {"description": "Success.", "content": content}}
     error = {"application/json": {"schema": reference("Error")}}
-    for code, text in (_ERRORS | operation.errors).items():
+    for code, text in sorted((_ERRORS | operation.errors).items()):
         responses[code] = {"description": text, "content": error}
     found: Schema = {
         "operationId": operation.endpoint.__name__,

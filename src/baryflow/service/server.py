@@ -162,7 +162,7 @@ class _Server(uvicorn.Server):
         self.failure: Exception | None = None
         self.signal: int | None = None
         self._app = app
-        app.state.on_failure, app.state.connections = self._fail, _Connections(app, tls)
+        app.state.service.on_failure, app.state.connections = self._fail, _Connections(app, tls)
 
     def _fail(self, error: Exception) -> None:
         self.failure, self.should_exit = error, True

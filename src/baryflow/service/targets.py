@@ -84,33 +84,11 @@ class _Pace:
 class Targets:
     """The targets of a service, with its limits, metrics and live updates.
 
-    Parameters
-    ----------
-    config : SessionConfig
-    folder : path or None
-        Of the checkpoint; without it targets do not survive the process.
-    limits : Limits
-    outbox : Outbox, optional
-        Sends alarms.
-    n_workers : int
-        One worker is a thread of this process; more than one are processes.
-
-    Attributes
-    ----------
-    channels : sequence of ThreadChannel or ProcessChannel
-        To the workers.
-    state : {"starting", "ready", "stopping", "stopped", "failed"}
-    summaries : dict of str → dict
-        The entry of each target in the list of targets, also of those on disk.
-    outbox : Outbox or None
-    on_failure : callable or None
-        Called with the error if the service cannot continue.
-    metrics : Metrics
-    hub : Hub
-        Sends live updates.
-    inbox : Inbox
-        Receives the bodies of requests.
-    parser : Parser
+    Without a folder targets do not survive the process. One worker is a thread of this process; more
+    are processes. The state is starting, ready, stopping, stopped or failed; ``on_failure`` is called
+    with the error if the service cannot continue. ``summaries`` has the entry of each target in the
+    list of targets, also of those on disk; ``channels`` lead to the workers, ``hub`` sends live updates,
+    ``inbox`` receives the bodies of requests, and the outbox sends alarms.
     """
 
     def __init__(
@@ -132,8 +110,8 @@ class Targets:
         self._new: set[str] = set()  # targets whose first rows are being processed
         self._idle = asyncio.Event()
         self._started = [asyncio.Event() for _ in range(n_workers)]
-        self._ended, self._closing = [False] * n_workers, False
-        self._failure: Exception | None = None
+        self._ended = [False] * n_workers
+        self._closing = self._has_failed = False
         self._totals: list[dict[str, int]] = [{} for _ in range(n_workers)]
         self._in_memory: list[set[str]] = [set() for _ in range(n_workers)]
         self._paces: dict[str, _Pace] = {}
@@ -146,14 +124,12 @@ class Targets:
     # -- start and end ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Resume from the checkpoint; raise BaryflowError if that is impossible."""
+        """Resume from the checkpoint; if that is impossible, the state is "failed"."""
         self._event_loop = asyncio.get_running_loop()
         for number, channel in enumerate(self.channels):
             await channel.open(partial(self._receive, number))
         for one in self._started:
             await one.wait()
-        if self._failure is not None:
-            raise self._failure
         if self.state == "starting":
             self.state = "ready"
 
@@ -384,7 +360,7 @@ class Targets:
     def _on_end(self, worker: int) -> None:
         """Fail, unless the worker was to end."""
         self._ended[worker] = True
-        if not self._closing and self._failure is None:
+        if not self._closing and not self._has_failed:
             self._fail(
                 BaryflowError(
                     "a worker process has ended: no acknowledged row is lost; start the service again "
@@ -397,10 +373,9 @@ class Targets:
         self._started[worker].set()
 
     def _fail(self, error: Exception) -> None:
-        self._failure = self._failure or error
-        is_running, self.state = self.state == "ready", "failed"
+        is_first, self._has_failed, self.state = not self._has_failed, True, "failed"
         _log.error("%s", error)
-        if is_running and self.on_failure is not None:
+        if is_first and self.on_failure is not None:
             self.on_failure(error)
 
 

@@ -148,21 +148,10 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 class Worker:
     """The models and the store of a share of the targets.
 
-    Parameters
-    ----------
-    targets : WorkerTargets
-    parser : Parser
-    every : int
-        Batches of the journal after which sessions are committed.
-    seconds : float
-        Longest time from a batch to the commit of its session.
-
-    Attributes
-    ----------
-    totals : dict of str → int
-        How many batches were ``replayed`` at the start and ``applied`` since; ``snapshots``, which is
-        how often all sessions changed before were committed; ``commits`` of the journal, and the
-        ``batches`` in them.
+    Sessions are committed after `every` batches of the journal, and at the latest `seconds` after the
+    first batch. ``totals`` has the batches ``replayed`` at the start and ``applied`` since;
+    ``snapshots``, which is how often all sessions changed before were committed; ``commits`` of the
+    journal, and the ``batches`` in them.
     """
 
     def __init__(self, targets: WorkerTargets, parser: Parser, every: int, seconds: float) -> None:
@@ -545,18 +534,7 @@ class ProcessChannel:
 
 
 def fork(n: int, make: Callable[[int], Worker]) -> list[ProcessChannel]:
-    """Fork `n` workers.
-
-    Parameters
-    ----------
-    n : int
-    make : callable
-        Return the worker of a number from 0; called in its process, which opens its store then.
-
-    Returns
-    -------
-    list of ProcessChannel
-    """
+    """Fork `n` workers; each is made from its number, from 0, in its process, which opens its store."""
     pairs = [socket.socketpair() for _ in range(n)]
     # Objects that are not collected are not written to, so their memory stays shared.
     frozen_before = gc.get_freeze_count() > 0

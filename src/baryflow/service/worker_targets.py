@@ -82,21 +82,9 @@ def quarantine_name(number: int, n: int) -> str:
 class WorkerTargets:
     """The targets of a worker, as the application of a loop; used by one thread alone.
 
-    Parameters
-    ----------
-    config : SessionConfig
-    store : Store
-    most : int
-        Sessions in memory, at most.
-    quarantine : path, optional
-        File of the rows on which a model failed; without it they are only logged.
-
-    Attributes
-    ----------
-    loop : Loop
-    sessions : Sessions
-    summaries : dict of str → dict
-        The entry of each target in the list of targets, also of those on disk.
+    At `most` so many sessions are in memory. Rows on which a model failed go to the file `quarantine`;
+    without it they are only logged. ``summaries`` has the entry of each target in the list of targets,
+    also of those on disk.
     """
 
     owner = "serve"
@@ -304,8 +292,7 @@ class _Ids:
     def remember(self, session: Session, entry: Entry, counts: list[int], answer: Any) -> None:
         """Record the id of a request, if it has one, and the answer."""
         if entry.key is not None:
-            known = session.metadata.get(self.known, [])
-            session.metadata[self.known] = [*known, [entry.key, *counts, entry.digest]][-BATCHES:]
+            _append(session, self.known, [[entry.key, *counts, entry.digest]], BATCHES)
             text = to_json(answer).decode()
             session.metadata[self.last] = text if len(text) <= _LONGEST_ANSWER else ""
 
@@ -343,7 +330,7 @@ def _record_rows(session: Session, entry: Entry, result: Result) -> dict[str, An
     lately = zip(result.records[-RECENT:], result.features[-RECENT:], strict=True)
     fields = ("position", "time", "label", "probability", "novelty")
     new = [{name: one[name] for name in fields} | {"values": row.copy()} for one, row in lately]
-    metadata["recent"] = [*metadata.get("recent", []), *new][-RECENT:]
+    _append(session, "recent", new, RECENT)
     metadata["bands"] = _add_bands(metadata.get("bands", []), result.records)
     _record_changes(session, result)
     try:
@@ -354,7 +341,7 @@ def _record_rows(session: Session, entry: Entry, result: Result) -> dict[str, An
         _log.error("the likelihood of the last rows cannot be computed: %s", describe_error(error))
     drifts = [{"row": e.position, "message": e.message} for e in result.events if e.kind == "drift"]
     if drifts:
-        metadata["drifts"] = [*metadata.get("drifts", []), *drifts][-DRIFTS:]
+        _append(session, "drifts", drifts, DRIFTS)
         metadata["n_drifts"] = metadata.get("n_drifts", 0) + len(drifts)
     return answer
 
@@ -402,7 +389,12 @@ def _record_changes(session: Session, result: Result) -> None:
         if event.kind == "alarm"
     ]
     if new:
-        session.metadata["changes"] = [*session.metadata.get("changes", []), *new][-CHANGES:]
+        _append(session, "changes", new, CHANGES)
+
+
+def _append(session: Session, what: str, new: list[Any], most: int) -> None:
+    """Append to a list in the record of a target, and keep the last of it."""
+    session.metadata[what] = [*session.metadata.get(what, []), *new][-most:]
 
 
 def record_likelihood(session: Session) -> None:
