@@ -34,12 +34,8 @@ MQTT = {
 }
 POST = {
     *RUNTIME,
-    *(
-        f"service/{name}.py"
-        for name in ("server", "auth", "routes", "state", "metrics", "sse", "errors")
-    ),
-    *(f"service/{name}.py" for name in ("parsing", "targets", "layout", "worker", "worker_targets")),
-    "service/target_record.py",
+    *(f"service/{name}.py" for name in ("server", "auth", "routes", "parsing")),
+    *(f"service/{name}.py" for name in ("targets", "worker", "worker_targets")),
     "validation.py",
 }
 

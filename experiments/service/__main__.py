@@ -2,9 +2,9 @@
 
 ``kills``  SIGKILL of the service or one of its workers under load, 30 times, with 50 targets: is every
            acknowledged row there, and once?
-``load``   8 clients with 200 requests each, 32 rows of 128 columns, to 20 targets, as JSON and as NPY;
-           beside it the same bodies sent to a bare Starlette application that sends them back, and the
-           models alone.
+``load``   8 clients with 200 requests each, 32 rows of 128 or 8 columns, to 20 targets, as JSON and as
+           NPY; beside it the same bodies sent to a bare Starlette application that sends them back, and
+           the models alone.
 ``many``   10,000 targets in one worker: how long requests wait for commits, and how long a start takes.
 ``half_open``  1,100 half-sent requests at ``ulimit -n 1024``: are others still answered?
 """

@@ -21,7 +21,7 @@ from baryflow import codec, load
 from baryflow.alarms import AlarmConfig
 from baryflow.client import Client
 from baryflow.runtime import SessionConfig, Sessions, Store
-from baryflow.service.layout import store_names
+from baryflow.service.worker_targets import store_names
 from experiments.service.process import Serve, prepare, write
 from tests.runtime.receiver import SECRET, Receiver
 

@@ -73,7 +73,7 @@ def main(quick):
         app = serve(snapshot_every=64)
         with background(app) as url, Client(url, patience=600) as client:
             started = time.perf_counter() - began[0], time.process_time() - began[1]
-            (channel,) = app.state.service.targets.channels
+            (channel,) = app.state.service.channels
             loop = channel.worker.targets.loop
             loop.receive, loop.commit = timed(loop.receive, journals), timed(loop.commit, commits)
 

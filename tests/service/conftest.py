@@ -77,7 +77,7 @@ def serve(model, state_dir=None, token=None, read_token=None, certificate=None, 
 
 def worker(client):
     """Return the worker of a service that has one, in a thread."""
-    (channel,) = client.app.state.service.targets.channels
+    (channel,) = client.app.state.service.channels
     return channel.worker
 
 

@@ -147,11 +147,11 @@ def test_alarms_survive_a_kill_and_are_sent_once(model, stream, tmp_path):
         for life, part in enumerate((stream[:12], stream[12:20], stream[20:])):
             box = Outbox([Webhook(receiver.url, SECRET)], pauses=(0.01, 0.1))
             app = create_app(model, state_dir=state, batch_size=8, alarms=CONFIG, alarm_output=box)
-            worker = app.state.service.targets.channels[0].worker
+            worker = app.state.service.channels[0].worker
             with background(app) as url, Client(url) as client:
                 kill_at_end(worker)
                 client.send("a", part)
-                assert bool(worker.n_replayed) == (life > 0)
+                assert bool(worker.totals["replayed"]) == (life > 0)
                 if life == 0:
                     client.command("a", "acknowledge", "1", by="ada")
                 found = client.alarms("a")

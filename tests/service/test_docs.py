@@ -15,7 +15,7 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.service import Limits
-from baryflow.service import target_record as notes
+from baryflow.service import worker_targets as notes
 from tests.service.conftest import serve
 
 ROOT = Path(__file__).parents[2]

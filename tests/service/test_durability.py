@@ -18,7 +18,7 @@ from baryflow.cli import main
 from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputError, TransportError
 from baryflow.runtime import Loop, Runner, Session, SessionConfig, Sessions, Store
 from baryflow.service import background, create_app
-from baryflow.service.state import ServiceState
+from baryflow.service.targets import Targets
 from tests.runtime.ends import Rows, full_disk
 from tests.service.conftest import kill_at_end, post, worker
 from tests.service.processes import Load, Process
@@ -33,7 +33,7 @@ def test_without_a_last_snapshot_the_log_is_replayed(serving, model, rows, tmp_p
         client.delete("/v1/targets/b")
         kill_at_end(worker(client))
     with serving(tmp_path) as client:
-        assert worker(client).n_replayed == 7
+        assert worker(client).totals["replayed"] == 7
         assert client.get("/v1/targets/a").json()["rows_seen"] == 50
         assert client.get("/v1/targets/b").status_code == 404
         assert post(client, "a", rows[40:50], "batch-4").json()["repeated"]
@@ -77,13 +77,13 @@ def test_snapshots_while_rows_come_lose_nothing_and_count_nothing_twice(serving,
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
-        assert worker(client).n_snapshots >= 1
+        assert worker(client).totals["snapshots"] >= 1
         kill_at_end(worker(client))
         # Requests that came together have shared trips to the disk.
-        assert worker(client).n_batches == 32
-        assert worker(client).n_commits <= 32
+        assert worker(client).totals["batches"] == 32
+        assert worker(client).totals["commits"] <= 32
     with serving(tmp_path) as client:
-        assert worker(client).n_replayed < 32
+        assert worker(client).totals["replayed"] < 32
         for n in range(4):
             assert client.get(f"/v1/targets/t{n}").json()["rows_seen"] == 40
             got = post(client, f"t{n}", rows[40:50], time="then").json()["predictions"]
@@ -213,7 +213,7 @@ def test_a_service_starts_while_the_receiver_of_its_webhook_is_away(model_file, 
     done = CliRunner().invoke(main, arguments, env={"BARYFLOW_WEBHOOK_SECRET": "0123456789abcdef"})
     assert done.exit_code == 0, done.output
     (app,) = started
-    app.state.service.targets.outbox.close()
+    app.state.service.outbox.close()
 
 
 def test_interrupted_service_has_saved_its_targets(model_file, tmp_path, monkeypatch):
@@ -307,7 +307,7 @@ def test_a_full_disk_ends_live_updates_in_order(serving, rows, monkeypatch, capl
 
     with serving() as client:
         post(client, "a", rows[:3])
-        monkeypatch.setattr(ServiceState, "describe", full)
+        monkeypatch.setattr(Targets, "describe", full)
         with client.stream("GET", "/v1/targets/a/live") as stream:
             parts = stream.iter_raw()
             next(parts)
@@ -362,7 +362,7 @@ def test_rows_on_which_the_model_fails_are_quarantined_and_the_others_predicted(
             assert "baryflow_quarantined_rows_total 1" in client.get("/metrics").text
             kill_at_end(worker(client))
         with serving(tmp_path) as client:
-            assert worker(client).n_replayed == 3
+            assert worker(client).totals["replayed"] == 3
             assert described(client, "a") == before
     (kept,) = map(json.loads, filter(None, (tmp_path / "quarantine.ndjson").read_text().split("\n")))
     assert (kept["target"], kept["batch_id"], kept["position"]) == ("a", "bad", 12)
@@ -434,7 +434,7 @@ def test_a_likelihood_that_cannot_be_computed_costs_only_its_point(
     def fail(*_):
         raise error("no likelihood")
 
-    monkeypatch.setattr("baryflow.service.target_record.measure", fail)
+    monkeypatch.setattr("baryflow.service.worker_targets.clean", fail)
     with serving(tmp_path) as client:
         answer = post(client, "a", rows[:16], "first").json()
         assert (answer["rows"], answer["quarantined"], len(answer["predictions"])) == (16, 0, 16)

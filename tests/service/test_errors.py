@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from baryflow.service.errors import to_json
+from baryflow.service.parsing import to_json
 
 
 @pytest.mark.parametrize("text", ["ü", "\ud800"])  # a lone surrogate cannot be encoded as UTF-8

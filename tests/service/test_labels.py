@@ -13,7 +13,7 @@ from baryflow.client import Client
 from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Label, SessionConfig
 from baryflow.runtime import Rows as Raw
-from baryflow.service import target_record
+from baryflow.service import worker_targets
 from tests.service.conftest import kill_at_end, post, serve, worker
 from tests.service.processes import Process
 from tests.waiting import wait_until
@@ -78,7 +78,7 @@ def test_a_session_without_a_service_learns_the_same(serving, model, problem, ro
 def test_labels_that_are_sent_again_count_once_also_after_a_restart(
     serving, problem, rows, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(target_record, "BATCHES", 8)  # of 128
+    monkeypatch.setattr(worker_targets, "BATCHES", 8)  # of 128
     with serving(tmp_path) as client:
         post(client, "a", rows[:20])
         first = send(client, "a", by_position(problem, [1, 2, 99]), id="one").json()
@@ -88,7 +88,7 @@ def test_labels_that_are_sent_again_count_once_also_after_a_restart(
         client.post("/v1/targets/a/labels", json=body, headers=header)
         kill_at_end(worker(client))
     with serving(tmp_path) as client:
-        assert worker(client).n_replayed == 3
+        assert worker(client).totals["replayed"] == 3
         last = client.post("/v1/targets/a/labels", json=body, headers=header).json()
         older = send(client, "a", by_position(problem, [1, 2, 99]), id="one").json()
         found = client.get("/v1/targets/a").json()

@@ -6,8 +6,8 @@ import pytest
 from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.runtime.session import Rows, SessionConfig
-from baryflow.service.target_record import detail, summarize
 from baryflow.service.view import picture
+from baryflow.service.worker_targets import detail, summarize
 from baryflow.streams import Label
 
 P = make_domains(n_sources=3, n_classes=3, n_features=4, n_per_class=60, random_state=0)

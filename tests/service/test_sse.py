@@ -78,14 +78,14 @@ def test_clients_of_one_target_share_its_description_and_an_error_ends_a_stream(
         raise RequestError(429, "too many views")
 
     def views(client):
-        state, found, view = client.app.state.service, [], client.app.state.service.targets.view
+        state, found, view = client.app.state.service, [], client.app.state.service.view
 
         async def counted(*arguments):
             found.append(arguments)
             await asyncio.sleep(0.2)  # so that all ask meanwhile
             return await view(*arguments)
 
-        state.targets.view = counted
+        state.view = counted
         return found
 
     with serving() as client, contextlib.ExitStack() as stack:
@@ -95,7 +95,7 @@ def test_clients_of_one_target_share_its_description_and_an_error_ends_a_stream(
         post(client, "a", rows[4:8])
         assert [next(one)[1]["summary"]["rows_seen"] for one in streams] == [8] * 45
         assert len(asked) < 32  # what a worker prepares at once
-        client.app.state.service.targets.view = fail
+        client.app.state.service.view = fail
         post(client, "a", rows[8:12])
         assert [list(one) for one in streams] == [[]] * 45
     assert "Traceback" not in caplog.text

@@ -103,11 +103,11 @@ def test_too_many_requests_are_told_to_come_back(serving, rows):
 
         loop.apply = slowly
         inside = [pool.submit(post, client, "a", rows[:1]) for _ in range(2)]
-        while client.app.state.service.targets.n_waiting < 2:
+        while client.app.state.service.n_waiting < 2:
             pass
         per_target = post(client, "a", rows[:1])
         third = pool.submit(post, client, "b", rows[:1])
-        while client.app.state.service.targets.n_waiting < 3:
+        while client.app.state.service.n_waiting < 3:
             pass
         in_all = post(client, "c", rows[:1])
         gate.set()

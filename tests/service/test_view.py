@@ -11,8 +11,8 @@ from baryflow import Mixture, OnlineDaDiL
 from baryflow.estimators._input import InOrder
 from baryflow.estimators._predict import in_view, source_mixtures
 from baryflow.runtime import Label, Rows, SessionConfig
-from baryflow.service.target_record import record_likelihood
 from baryflow.service.view import Projection, explain, picture
+from baryflow.service.worker_targets import record_likelihood
 from tests.service.conftest import post
 
 

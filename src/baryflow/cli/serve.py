@@ -146,7 +146,7 @@ def serve(model: Path, alarm: AlarmOptions, how: ServeOptions, *, log_format: st
         )
         # Not before: now no other process uses the folder, and workers have been forked.
         outputs = alarm.open(read_credentials("alarms", alarm.alarms, how.credentials))
-        app.state.service.targets.outbox = outputs
+        app.state.service.outbox = outputs
         if how.checkpoint is None:
             log.info("targets are lost when the service ends: add --checkpoint FOLDER to save them")
         # One thread multiplies matrices of this size faster than two.

@@ -23,7 +23,8 @@ from baryflow.features import SignalModel
 from baryflow.live.panel import DemoPanel, serve_demo
 from baryflow.live.plant import INTERVAL, RunningPlant, Window, class_name, clock
 from baryflow.service import create_app
-from baryflow.service.errors import RequestError, reply
+from baryflow.service.errors import RequestError
+from baryflow.service.routes import reply
 from baryflow.tep.plant.settling import RAMP
 from baryflow.tep.tables import FAULTS, MODES
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from baryflow.client import Client
 from baryflow.exceptions import StoppedError
 from baryflow.service import background
-from baryflow.service.errors import reply
+from baryflow.service.routes import reply
 
 #: Marks kept.
 _MAX_MARKS = 100

@@ -25,11 +25,10 @@ from baryflow.persistence import load
 from baryflow.runtime import SessionConfig
 from baryflow.runtime.outbox import Outbox
 from baryflow.service.auth import AuthMiddleware, check_read_token
-from baryflow.service.errors import RequestError, reply, storage_error
-from baryflow.service.metrics import StateCollector
+from baryflow.service.errors import RequestError, storage_error
 from baryflow.service.parsing import Limits
 from baryflow.service.routes import open_routes, routes
-from baryflow.service.state import ServiceState
+from baryflow.service.targets import Targets
 
 _log = logging.getLogger("baryflow.service")
 
@@ -92,14 +91,13 @@ def create_app(
     fitted = _load(Path(model)) if isinstance(model, str | os.PathLike) else model
     folder = None if state_dir is None else Path(state_dir)
     config = SessionConfig(fitted, batch_size, drift, alarms)
-    state = ServiceState(config, folder, limits or Limits(), alarm_output, workers)
-    state.metrics.registry.register(StateCollector(state))
+    targets = Targets(config, folder, limits or Limits(), alarm_output, workers)
     without_token = open_routes()
     auth = Middleware(
         AuthMiddleware,
         token=token,
         read_token=read_token,
-        metrics=state.metrics,
+        metrics=targets.metrics,
         open_routes=without_token,
     )
     app = Starlette(
@@ -114,8 +112,7 @@ def create_app(
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False
-    app.state.service = state
-    app.state.on_failure = None
+    app.state.service = targets
     return app
 
 
@@ -130,30 +127,14 @@ def _load(path: Path) -> Any:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
-    state: ServiceState = app.state.service
-
-    def on_failure(error: Exception) -> None:
-        if app.state.on_failure is not None:
-            app.state.on_failure(error)
-
-    state.targets.on_failure = on_failure
+    targets: Targets = app.state.service
     # The journal is replayed in the background, so that /readyz answers "not ready" meanwhile.
-    start = asyncio.create_task(_start(app))
+    starting = asyncio.create_task(targets.start())
     try:
         yield
     finally:
-        await asyncio.wait([start])
-        state.hub.close()
-        await state.targets.close()
-
-
-async def _start(app: Starlette) -> None:
-    try:
-        await app.state.service.targets.start()
-    except Exception as error:
-        if app.state.on_failure is None:
-            raise
-        app.state.on_failure(error)
+        await asyncio.wait([starting])
+        await targets.close()
 
 
 async def _on_request_error(_: Request, error: Exception) -> Response:
@@ -170,7 +151,7 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
         405: "method not allowed: /openapi.json lists the methods",
     }
     message = messages.get(error.status_code, error.detail)
-    return reply({"error": message}, error.status_code, error.headers)
+    return RequestError(error.status_code, message, error.headers).response()
 
 
 async def _on_os_error(_: Request, error: Exception) -> Response:
@@ -182,4 +163,4 @@ async def _on_os_error(_: Request, error: Exception) -> Response:
 
 
 async def _on_internal_error(_: Request, __: Exception) -> Response:
-    return reply({"error": "internal error: see the service's log"}, 500)
+    return RequestError(500, "internal error: see the service's log").response()

@@ -89,7 +89,8 @@ class AuthMiddleware:
         finally:
             route = getattr(scope.get("endpoint"), "__name__", "other").strip("_")
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._metrics.observe(route, method, status, time.perf_counter() - began)
+            self._metrics.requests.labels(route, method, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
 
     def _is_open(self, scope: Scope) -> bool:
         """Return whether the route that will handle the request needs no token."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from baryflow import container
 from baryflow.exceptions import FileFormatError
 from baryflow.runtime import SessionConfig, Store
 from baryflow.runtime.loop import resume_config
-from baryflow.runtime.store import NAME, is_checkpoint_file
-from baryflow.service.worker_targets import WorkerTargets
+from baryflow.runtime.store import is_checkpoint_file
+from baryflow.service.worker_targets import WorkerTargets, assign, quarantine_name, store_names
 
 _log = logging.getLogger("baryflow.service")
 #: Seconds to wait for workers of a service that was killed to end, before and after the first store
@@ -30,37 +29,11 @@ FIRST_PATIENCE, PATIENCE = 10.0, 60.0
 _COPIED = 64
 
 
-def assign(name: str, n: int) -> int:
-    """Return the number of the worker, from 0, that has a target."""
-    return zlib.crc32(name.encode()) % n
-
-
-def store_names(n: int) -> list[str]:
-    """Return the name of the store of each worker."""
-    return [NAME] if n == 1 else [f"store-{number}-of-{n}.db" for number in range(n)]
-
-
 def prepare(folder: Path, config: SessionConfig, n: int, in_memory: int) -> SessionConfig:
-    """Prepare the stores of a folder for `n` workers.
+    """Prepare the stores of a folder for `n` workers; create it if it does not exist.
 
-    Parameters
-    ----------
-    folder : path
-        Of the checkpoint; created if it does not exist.
-    config : SessionConfig
-    n : int
-    in_memory : int
-        Targets in memory, at most.
-
-    Returns
-    -------
-    SessionConfig
-        With the model that the checkpoint was made with.
-
-    Raises
-    ------
-    BaryflowError
-        If another process uses the folder, it was made with other options, or it is damaged.
+    Return the configuration with the model that the checkpoint was made with. Raise BaryflowError if
+    another process uses the folder, it was made with other options, or it is damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     before = _read_number(folder)
@@ -104,11 +77,6 @@ def _redistribute(folder: Path, config: SessionConfig, before: int, n: int, in_m
     container.sync(folder)
     container.write_bytes(folder / "workers", str(n).encode())
     _delete_others(folder, n)
-
-
-def quarantine_name(number: int, n: int) -> str:
-    """Return the name of the file of quarantined rows of a worker."""
-    return "quarantine.ndjson" if n == 1 else f"quarantine-{number}.ndjson"
 
 
 def _open(stack: contextlib.ExitStack, folder: Path, name: str) -> Store:

@@ -1,7 +1,7 @@
 """The OpenAPI document of the service, for one model and its limits.
 
-Paths come from the table of operations in :mod:`baryflow.service.routes`; this module holds the schemas.
-Those of labels, baselines and commands are made from the types by which they are parsed.
+Paths come from the table of operations in :mod:`baryflow.service.routes`. The schemas of requests are
+made from the types by which they are parsed, those of answers from the types below.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import UNSET, Meta, defstruct
 from msgspec.json import schema_components
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,34 +28,187 @@ from baryflow.service.parsing import (
     Baseline,
     Command,
     Labels,
-    Limits,
+    Parser,
 )
 from baryflow.validation import LARGEST, TARGET_NAME
 
 Schema = dict[str, Any]
+Handler = Callable[[Request], Awaitable[Response]]
 _REFERENCE = "#/components/schemas/{name}"
+
+# -- answers -----------------------------------------------------------------------------------------
+
+
+def _about(kind: Any, text: str) -> Any:
+    return Annotated[kind, Meta(description=text)]
+
+
+def _object(name: str, fields: dict[str, Any], optional: dict[str, Any] | None = None) -> Any:
+    """Return the type of an object with required and optional fields; ``[kind]`` is a list."""
+    found: list[Any] = []
+    for field_name, kind in (fields | (optional or {})).items():
+        read = list[kind[0]] if isinstance(kind, list) else kind  # type: ignore[valid-type]
+        found.append((field_name, read) if field_name in fields else (field_name, read, UNSET))
+    return defstruct(name, found, kw_only=True)
+
+
+_COUNT = Annotated[int, Meta(ge=0)]
+_POSITION = Annotated[int, Meta(ge=1)]
+_SHARE = Annotated[float, Meta(ge=0, le=1)]
+_CHANGE = Annotated[float, Meta(ge=-1, le=1)]
+_SECONDS = Annotated[float, Meta(ge=0)]
+_CLASS = str | float | bool | None
+_PRIORITY = Annotated[str, Meta(extra_json_schema={"enum": list(PRIORITIES)})]
+
+_ERROR = _object("Error", {"error": str})
+_EVENT = _object("Event", {"event": str, "position": _COUNT, "message": str})
+_PREDICTION = _object(
+    "Prediction",
+    {
+        "position": _POSITION,
+        "time": str,
+        "label": _CLASS,
+        "probability": _SHARE,
+        "novelty": float,
+    },
+    optional={"reliability": _SHARE, "rows_seen": _COUNT},
+)
+_QUARANTINED = "Rows quarantined because the model failed on them; events give the reasons."
+_REPEATED = "The batch was accepted before; the answer holds what is still known of it."
+_ANSWER = _object(
+    "Answer",
+    {
+        "target": str,
+        "batch_id": str | None,
+        "rows": _COUNT,
+        "first": _POSITION,
+        "last": _POSITION,
+        "quarantined": _about(_COUNT, _QUARANTINED),
+        "repeated": _about(bool, _REPEATED),
+        "predictions": [_PREDICTION],
+        "events": [_EVENT],
+    },
+)
+_CERTIFICATE = _object(
+    "Certificate",
+    {
+        "labels": _about(_COUNT, "Labels of rows chosen at random."),
+        "accuracy": _SHARE | None,
+        "advantage": _CHANGE | None,
+        "harm": _about(bool, "Adapting was shown to be worse."),
+        "sentences": [str],
+    },
+)
+_REJECTED = _object("Rejected", {"position": int | None, "time": str | None, "reason": str})
+_LABEL_ANSWER = _object(
+    "LabelAnswer",
+    {
+        "target": str,
+        "id": str | None,
+        "learned": _COUNT,
+        "pending": _about(_COUNT, "Labels of rows that are not learned from yet."),
+        "rejected": [_REJECTED],
+        "repeated": _about(bool, "The labels were accepted before."),
+        "classes": [str],
+        "certificate": _CERTIFICATE,
+        "events": [_EVENT],
+    },
+)
+_ASKED = _object(
+    "Asked",
+    {
+        "position": _POSITION,
+        "time": str,
+        "label": _CLASS,
+        "probability": _SHARE,
+        "novelty": _SHARE,
+        "values": [float | None],
+    },
+)
+_QUERY = _object("Query", {"rows": [_ASKED]})
+_ALARM_SUMMARY = _object(
+    "AlarmSummary",
+    {
+        **dict.fromkeys(("active", "unacknowledged", "shelved", "suppressed"), _COUNT),
+        "priority": _PRIORITY | None,
+        "flood": bool,
+    },
+)
+_CASE = _object("Case", {"class": str, "source": str | None, "distance": float})
+_COLUMN = _object(
+    "Column", {"name": str, **dict.fromkeys(("value", "usual", "rival", "share"), float | None)}
+)
+_EVIDENCE = _object(
+    "Evidence", {}, optional={"cases": [_CASE], "compared_with": str | None, "columns": [_COLUMN]}
+)
+_STATES = ("normal", "unacknowledged", "acknowledged", "returned", "reclassified", "shelved")
+_ALARM = _object(
+    "Alarm",
+    {
+        "alarm": _about(str, "The class."),
+        "number": _about(_COUNT, "Counts the alarms of the target; 0: there was none."),
+        "priority": _PRIORITY,
+        "state": Annotated[str, Meta(extra_json_schema={"enum": [*_STATES, "suppressed"]})],
+        "active": bool,
+        "acknowledged": bool,
+        "occurrences": _COUNT,
+        "chattering": bool,
+        "since_row": _COUNT,
+        "since": _about(str, "Time of the row that raised it."),
+        "cleared": str | None,
+        "probability": _SHARE,
+        "by": str,
+        "comment": str,
+        "shelved_for": _about(str | None, "What is left, such as 300 s."),
+        "evidence": _EVIDENCE,
+    },
+)
+_ALARMS = {"enabled": bool, "summary": _ALARM_SUMMARY | None, "alarms": [_ALARM]}
+_TARGET = {
+    "name": str,
+    "rows_seen": _about(_COUNT, "Rows acknowledged."),
+    "rows_learned": _about(_COUNT, "Rows that the model has learned from."),
+    "reliability": _about(_SHARE, "Estimated accuracy for the last batch."),
+    "coverage": _about(_SHARE, "Share of the classes that were seen."),
+    "novelty": _about(_SHARE, "Share of novel rows in the last batch."),
+    "n_labels": _about(_COUNT, "Labels accepted."),
+    "n_baseline_rows": _about(_COUNT, "Rows known to be of one class."),
+    "n_commands": _about(_COUNT, "Commands about alarms."),
+    "certified_accuracy": _about(_SHARE | None, "Lower bound that labels prove."),
+    "new_classes": _about(list[str], "Classes that no source has."),
+    "nearest": _about(str | None, "The source it resembles most."),
+    "last_label": _CLASS,
+    "last_time": str | None,
+    "drifts": _COUNT,
+    "alarms": _about(_ALARM_SUMMARY | None, "None if alarms are off."),
+    "state": Literal["in memory", "on disk"],
+    "rows_per_second": float,
+    "seconds_since_rows": _about(_SECONDS | None, "None: no rows since the service started."),
+    "seconds_between_rows": _about(_SECONDS | None, "The longest lately between two requests."),
+}
+_DETAIL = {
+    "resemblance": dict[str, float | None],
+    "proportions": dict[str, float | None],
+    "classes": [str],
+    "certificate": _CERTIFICATE,
+    "sources": [str],
+    "columns": list[str] | None,
+    "report": str,
+}
+_ANSWERS = [
+    *(_ERROR, _ANSWER, _LABEL_ANSWER, _QUERY),
+    _object("Alarms", _ALARMS),
+    _object("AlarmAnswer", {"target": str, "events": [dict[str, Any]]} | _ALARMS),
+    _object("Targets", {"targets": [_object("Target", _TARGET)], "read_only": bool}),
+    _object("TargetDetail", _TARGET | _DETAIL),
+]
+
+# -- the document ------------------------------------------------------------------------------------
 
 _NUMBER: Schema = {"type": ["number", "null"], "minimum": -LARGEST, "maximum": LARGEST}
 _TEXT: Schema = {"type": "string"}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _ID: Schema = {"type": "string", "pattern": f"^{BATCH_ID}$"}
 _TIME: Schema = {"type": "string", "maxLength": TIME_LENGTH}
-_LABEL: Schema = {"type": ["string", "number", "boolean", "null"]}
-_POSITION: Schema = {"type": "integer", "minimum": 1}
-_SHARES: Schema = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
-_SECONDS: Schema = {"type": ["number", "null"], "minimum": 0}
-_SOME_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
-_ALARM_SUMMARY: Schema = {
-    "type": ["object", "null"],
-    "properties": {
-        **dict.fromkeys(("active", "unacknowledged", "shelved", "suppressed"), _COUNT),
-        "priority": {"enum": [*PRIORITIES, None]},
-        "flood": {"type": "boolean"},
-    },
-    "required": ["active", "unacknowledged", "shelved", "suppressed", "priority", "flood"],
-}
 #: Schemas of the parameters in paths.
 _PARAMETERS: dict[str, Schema] = {
     "name": {"type": "string", "pattern": f"^{TARGET_NAME}$"},
@@ -78,8 +232,8 @@ class Operation:
 
     method: str
     path: str
-    endpoint: Callable[[Request], Awaitable[Response]]
-    schema: Schema | None = field(default_factory=lambda: {"type": "object"})  # None: no content
+    endpoint: Handler
+    schema: Schema | None  # None: no content
     errors: dict[str, str] = field(default_factory=dict)
     media_type: str = JSON
     body: str = ""  # "Rows", "Labels", or "" if it takes none
@@ -88,13 +242,7 @@ class Operation:
     is_listed: bool = True  # in the OpenAPI document
 
 
-def document(
-    operations: Sequence[Operation],
-    n_columns: int,
-    columns: list[str] | None,
-    n_features: int,
-    limits: Limits,
-) -> Schema:
+def document(operations: Sequence[Operation], parser: Parser) -> Schema:
     """Return the OpenAPI document."""
     paths: dict[str, Schema] = {}
     for one in operations:
@@ -107,6 +255,7 @@ def document(
                 {"name": name, "in": "path", "required": True, "schema": _PARAMETERS[name]}
                 for name in names
             ]
+    _, answers = schema_components(_ANSWERS, ref_template=_REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -117,24 +266,7 @@ def document(
         "security": [{}, {"token": []}],
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {
-                "Error": object_schema({"error": _TEXT}),
-                "Row": _row(n_columns, columns),
-                "Rows": _rows(n_columns, columns, limits),
-                "LabelAnswer": _label_answer(),
-                "Query": _query(),
-                "Certificate": _certificate(),
-                "Alarms": object_schema(_alarms()),
-                "AlarmAnswer": object_schema(
-                    {"target": _TEXT, "events": {"type": "array", "items": {"type": "object"}}}
-                    | _alarms()
-                ),
-                "Prediction": _prediction(),
-                "Answer": _answer(),
-                "Target": object_schema(_summary()),
-                "TargetDetail": object_schema(_summary() | _detail()),
-                **_requests(n_features, limits),
-            },
+            "schemas": {"Row": _row(parser), "Rows": _rows(parser), **_requests(parser), **answers},
         },
         "paths": paths,
     }
@@ -147,7 +279,7 @@ def _describe(operation: Operation) -> Schema:
         content = {operation.media_type: {"schema": operation.schema}}
         responses = {"200": {"description": "Success.", "content": content}}
     error = {"application/json": {"schema": reference("Error")}}
-    for code, text in (_ERRORS | operation.errors).items():
+    for code, text in sorted((_ERRORS | operation.errors).items()):
         responses[code] = {"description": text, "content": error}
     found: Schema = {
         "operationId": operation.endpoint.__name__,
@@ -174,49 +306,49 @@ def _describe(operation: Operation) -> Schema:
     return found
 
 
-def object_schema(properties: Schema) -> Schema:
-    """Return the schema of an object with required properties."""
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
 def reference(name: str) -> Schema:
     """Return a reference to a schema of the document."""
     return {"$ref": _REFERENCE.format(name=name)}
 
 
-def _row(n_columns: int, columns: list[str] | None) -> Schema:
-    numbers = {"type": "array", "items": _NUMBER, "minItems": n_columns, "maxItems": n_columns}
-    forms = [numbers]
+def _row(parser: Parser) -> Schema:
+    n, columns = parser.n_columns, parser.columns
+    numbers = {"type": "array", "items": _NUMBER, "minItems": n, "maxItems": n}
+    forms: list[Schema] = [numbers]
+    time = {} if "time" in (columns or ()) else {"time": _TIME}
     if "values" not in (columns or ()):
-        timed = {"values": numbers} | ({} if "time" in (columns or ()) else {"time": _TIME})
-        forms.append(object_schema(timed) | {"required": ["values"], "additionalProperties": False})
+        forms.append({"type": "object", "properties": {"values": numbers} | time})
+        forms[-1]["required"] = ["values"]
     if columns is not None:
-        named = {"time": _TIME} | dict.fromkeys(columns, _NUMBER)
-        forms.append({"type": "object", "properties": named, "additionalProperties": False})
-    return {"anyOf": forms}
+        forms.append({"type": "object", "properties": time | dict.fromkeys(columns, _NUMBER)})
+    return {"anyOf": [forms[0], *(form | {"additionalProperties": False} for form in forms[1:])]}
 
 
-def _rows(n_columns: int, columns: list[str] | None, limits: Limits) -> Schema:
+def _rows(parser: Parser) -> Schema:
     names: Schema = {
         "type": ["array", "null"],
-        "minItems": n_columns,
-        "maxItems": n_columns,
-        "items": _TEXT if columns is None else {"enum": columns},
-        "uniqueItems": columns is not None,
+        "minItems": parser.n_columns,
+        "maxItems": parser.n_columns,
+        "items": _TEXT if parser.columns is None else {"enum": parser.columns},
+        "uniqueItems": parser.columns is not None,
         "description": "Column names of rows that are lists, if their order differs from the model's.",
     }
-    rows = {"type": "array", "items": reference("Row"), "minItems": 1, "maxItems": limits.rows}
+    rows = {"type": "array", "items": reference("Row"), "minItems": 1, "maxItems": parser.max_rows}
     batch_id = _ID | {"type": ["string", "null"]}
-    found = object_schema({"rows": rows, "columns": names, "batch_id": batch_id})
-    return found | {"required": ["rows"], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {"rows": rows, "columns": names, "batch_id": batch_id},
+        "required": ["rows"],
+        "additionalProperties": False,
+    }
 
 
-def _requests(n_features: int, limits: Limits) -> dict[str, Schema]:
+def _requests(parser: Parser) -> dict[str, Schema]:
     """Return the schemas of labels, baselines and commands: their types, and what depends on a model."""
     _, found = schema_components([Labels, Baseline, Command], ref_template=_REFERENCE)
     label, labels, baseline = found["GivenLabel"], found["Labels"], found["Baseline"]
-    some: Schema = {"minItems": 1, "maxItems": limits.rows}
-    row: Schema = {"minItems": n_features, "maxItems": n_features}
+    some: Schema = {"minItems": 1, "maxItems": parser.max_rows}
+    row: Schema = {"minItems": parser.n_features, "maxItems": parser.n_features}
     labels["properties"]["labels"] |= some
     label["properties"]["values"]["anyOf"][0] |= row
     baseline["properties"]["positions"]["anyOf"][0] |= some
@@ -236,157 +368,3 @@ def _only(there: list[str], missing: list[str]) -> Schema:
     null = {"type": "null"}
     properties = {name: {"not": null} for name in there} | dict.fromkeys(missing, null)
     return {"required": there, "properties": properties}
-
-
-def _label_answer() -> Schema:
-    rejected = {
-        "position": {"type": ["integer", "null"]},
-        "time": {"type": ["string", "null"]},
-        "reason": _TEXT,
-    }
-    event = object_schema({"event": _TEXT, "position": _COUNT, "message": _TEXT})
-    return object_schema(
-        {
-            "target": _TEXT,
-            "id": {"type": ["string", "null"]},
-            "learned": _COUNT,
-            "pending": _COUNT | {"description": "Labels of rows that are not learned from yet."},
-            "rejected": {"type": "array", "items": object_schema(rejected)},
-            "repeated": {"type": "boolean", "description": "The labels were accepted before."},
-            "classes": _TEXTS,
-            "certificate": reference("Certificate"),
-            "events": {"type": "array", "items": event},
-        }
-    )
-
-
-def _certificate() -> Schema:
-    return object_schema(
-        {
-            "labels": _COUNT | {"description": "Labels of rows chosen at random."},
-            "accuracy": _SOME_SHARE,
-            "advantage": {"type": ["number", "null"], "minimum": -1, "maximum": 1},
-            "harm": {"type": "boolean", "description": "Adapting was shown to be worse."},
-            "sentences": _TEXTS,
-        }
-    )
-
-
-def _alarms() -> Schema:
-    case = {"class": _TEXT, "source": {"type": ["string", "null"]}, "distance": {"type": "number"}}
-    number: Schema = {"type": ["number", "null"]}
-    column = {"name": _TEXT, "value": number, "usual": number, "rival": number, "share": number}
-    evidence = {
-        "cases": {"type": "array", "items": object_schema(case)},
-        "compared_with": {"type": ["string", "null"]},
-        "columns": {"type": "array", "items": object_schema(column)},
-    }
-    alarm = {
-        "alarm": _TEXT | {"description": "The class."},
-        "number": _COUNT | {"description": "Counts the alarms of the target; 0: there was none."},
-        "priority": {"enum": list(PRIORITIES)},
-        "state": {
-            "enum": [
-                *("normal", "unacknowledged", "acknowledged", "returned", "reclassified"),
-                *("shelved", "suppressed"),
-            ]
-        },
-        "active": {"type": "boolean"},
-        "acknowledged": {"type": "boolean"},
-        "occurrences": _COUNT,
-        "chattering": {"type": "boolean"},
-        "since_row": _COUNT,
-        "since": _TEXT | {"description": "Time of the row that raised it."},
-        "cleared": {"type": ["string", "null"]},
-        "probability": _SHARE,
-        "by": _TEXT,
-        "comment": _TEXT,
-        "shelved_for": {"type": ["string", "null"], "description": "What is left, such as 300 s."},
-        "evidence": {"type": "object", "properties": evidence},
-    }
-    return {
-        "enabled": {"type": "boolean"},
-        "summary": _ALARM_SUMMARY,
-        "alarms": {"type": "array", "items": object_schema(alarm)},
-    }
-
-
-def _query() -> Schema:
-    row = {
-        "position": _POSITION,
-        "time": _TEXT,
-        "label": _LABEL,
-        "probability": _SHARE,
-        "novelty": _SHARE,
-        "values": {"type": "array", "items": _NUMBER},
-    }
-    return object_schema({"rows": {"type": "array", "items": object_schema(row)}})
-
-
-def _prediction() -> Schema:
-    required = {
-        "position": _POSITION,
-        "time": _TEXT,
-        "label": _LABEL,
-        "probability": _SHARE,
-        "novelty": {"type": "number"},
-    }
-    found = object_schema(required)
-    found["properties"] = required | {"reliability": _SHARE, "rows_seen": _COUNT}
-    return found
-
-
-def _answer() -> Schema:
-    event = object_schema({"event": _TEXT, "position": _POSITION, "message": _TEXT})
-    quarantined = "Rows quarantined because the model failed on them; events give the reasons."
-    repeated = "The batch was accepted before; the answer holds what is still known of it."
-    return object_schema(
-        {
-            "target": _TEXT,
-            "batch_id": {"type": ["string", "null"]},
-            "rows": _COUNT,
-            "first": _POSITION,
-            "last": _POSITION,
-            "quarantined": _COUNT | {"description": quarantined},
-            "repeated": {"type": "boolean", "description": repeated},
-            "predictions": {"type": "array", "items": reference("Prediction")},
-            "events": {"type": "array", "items": event},
-        }
-    )
-
-
-def _summary() -> Schema:
-    return {
-        "name": _TEXT,
-        "rows_seen": _COUNT | {"description": "Rows acknowledged."},
-        "rows_learned": _COUNT | {"description": "Rows that the model has learned from."},
-        "reliability": _SHARE | {"description": "Estimated accuracy for the last batch."},
-        "coverage": _SHARE | {"description": "Share of the classes that were seen."},
-        "novelty": _SHARE | {"description": "Share of novel rows in the last batch."},
-        "n_labels": _COUNT | {"description": "Labels accepted."},
-        "n_baseline_rows": _COUNT | {"description": "Rows known to be of one class."},
-        "n_commands": _COUNT | {"description": "Commands about alarms."},
-        "certified_accuracy": _SOME_SHARE | {"description": "Lower bound that labels prove."},
-        "new_classes": _TEXTS | {"description": "Classes that no source has."},
-        "nearest": {"type": ["string", "null"], "description": "The source it resembles most."},
-        "last_label": _LABEL,
-        "last_time": {"type": ["string", "null"]},
-        "drifts": _COUNT,
-        "alarms": _ALARM_SUMMARY | {"description": "None if alarms are off."},
-        "state": {"enum": ["in memory", "on disk"]},
-        "rows_per_second": {"type": "number"},
-        "seconds_since_rows": _SECONDS | {"description": "None: no rows since the service started."},
-        "seconds_between_rows": _SECONDS | {"description": "The longest lately between two requests."},
-    }
-
-
-def _detail() -> Schema:
-    return {
-        "resemblance": _SHARES,
-        "proportions": _SHARES,
-        "classes": _TEXTS,
-        "certificate": reference("Certificate"),
-        "sources": _TEXTS,
-        "columns": _TEXTS | {"type": ["array", "null"]},
-        "report": _TEXT,
-    }

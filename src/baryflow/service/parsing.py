@@ -1,4 +1,4 @@
-"""Request bodies with rows or labels: received within limits, then parsed and validated.
+"""Bodies of requests: received within limits, then parsed and validated; JSON of responses.
 
 A body is counted while it arrives, before it is parsed. One invalid row refuses the whole batch and
 nothing is stored, so a client can send a corrected batch without knowing how far the first one got.
@@ -13,15 +13,14 @@ import io
 import json
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import ClientDisconnect, Request
 
 from baryflow.alarms import Span
@@ -30,7 +29,6 @@ from baryflow.service.binary import ARROW, NPY, read_arrow, read_npy
 from baryflow.service.errors import RequestError, busy
 from baryflow.streams import Label
 from baryflow.streams.base import AlarmCommand
-from baryflow.streams.numbers import valid_text
 from baryflow.validation import LARGEST, Floats
 
 JSON = "application/json"
@@ -46,7 +44,6 @@ TIME_LENGTH = 64
 _DRAIN_SECONDS, _DRAIN_BYTES = 3.0, 256 * 2**20
 #: The most digits of a plausible Content-Length.
 _DIGITS = 15
-_NUMBERS = {float, int, type(None)}
 _CLOSE = {"Connection": "close"}
 
 
@@ -96,37 +93,17 @@ class Limits:
     target_metrics: int = 0
 
 
-class _Plain(msgspec.Struct, forbid_unknown_fields=True):
-    """A body of rows that are plain lists without gaps."""
-
-    rows: list[list[float]]
-    batch_id: str | None = None
-
-
-class _Rows(msgspec.Struct, forbid_unknown_fields=True):
-    """A body of rows in any form."""
-
-    rows: list[Any]
-    columns: list[str] | None = None
-    batch_id: str | None = None
-
-
-def _as(**schema: Any) -> Meta:
-    """Describe what is checked after parsing: for a better error, or because 3.0 is whole in JSON."""
-    return Meta(extra_json_schema=schema)
-
-
-def _about(text: str) -> Meta:
-    return Meta(description=text)
-
-
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Values = list[Number | None]
-Name = Annotated[str, _as(pattern=r"\S")] | Number
-Position = Annotated[float, _as(multipleOf=1, minimum=1, maximum=10**_DIGITS - 1)]
-Time = Annotated[str, Meta(max_length=TIME_LENGTH), _as(minLength=1)]
+Name = Annotated[str, Meta(pattern=r"\S")] | Number
+#: Numbers that are whole, but may be written as 3.0.
+Count = Annotated[float, Meta(ge=0, le=10**_DIGITS - 1, multiple_of=1)]
+Position = Annotated[float, Meta(ge=1, le=10**_DIGITS - 1, multiple_of=1)]
+Time = Annotated[str, Meta(max_length=TIME_LENGTH, min_length=1)]
 Text = Annotated[str, Meta(max_length=1000)]
-Id = Annotated[str, _as(pattern=f"^{BATCH_ID}$")]
+#: A pattern of msgspec would also match before a line break at the end.
+Id = Annotated[str, Meta(extra_json_schema={"pattern": f"^{BATCH_ID}$"})]
+Duration = Annotated[str, Meta(extra_json_schema={"pattern": r"^[1-9][0-9]{0,5} ?(rows|s|min|h|d)$"})]
 
 
 class GivenLabel(msgspec.Struct, forbid_unknown_fields=True):
@@ -135,7 +112,7 @@ class GivenLabel(msgspec.Struct, forbid_unknown_fields=True):
     label: Name
     position: Position | None = None
     time: Time | None = None
-    values: Annotated[Values, _about("The row itself; features of raw signals.")] | None = None
+    values: Annotated[Values, Meta(description="The row itself; features of raw signals.")] | None = None
 
 
 class Labels(msgspec.Struct, forbid_unknown_fields=True):
@@ -161,22 +138,18 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
     """A command about the alarm of a class, or with * about all; `for` is how long to shelve it."""
 
     alarm: str
-    number: Annotated[float, _as(multipleOf=1, minimum=0, maximum=10**_DIGITS - 1)] | None = None
-    duration: (
-        Annotated[str, _as(pattern=r"^[1-9][0-9]{0,5} ?(rows|s|min|h|d)$")]
-        | Annotated[float, _as(multipleOf=1, minimum=0, maximum=10**_DIGITS - 1)]
-        | None
-    ) = msgspec.field(default=None, name="for")
+    number: Count | None = None
+    duration: Duration | Count | None = msgspec.field(default=None, name="for")
     by: Text | None = None
     comment: Text | None = None
 
 
-_PLAIN = msgspec.json.Decoder(_Plain)
-_ANY, _ROWS = msgspec.json.Decoder(), msgspec.json.Decoder(_Rows)
 _LABELS, _BASELINE = msgspec.json.Decoder(Labels), msgspec.json.Decoder(Baseline)
 _COMMAND = msgspec.json.Decoder(Command)
 #: Errors of older versions of msgspec are no ValueErrors.
 _MALFORMED = (ValueError, msgspec.MsgspecError)
+#: What msgspec says of a place in a body: the row or label, the column, the field.
+_PLACE = re.compile(r"(.*) - at `\$(?:\.(rows|labels))?\[(\d+)\](?:\.values)?(?:\[(\d+)\])?\.?(.*)`")
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +161,7 @@ class Posted:
 
     rows: Floats
     times: list[str]
-    batch_id: str | None
+    id: str | None
     digest: str = ""
 
 
@@ -275,97 +248,80 @@ class Parser:
     ) -> None:
         self.n_columns, self.columns, self.max_rows = n_columns, columns, max_rows
         self.n_features = n_columns if n_features is None else n_features
-        self._index = {name: j for j, name in enumerate(columns or ())}
+        row, rows = _row_types(columns or [])
+        self._row, self._rows = msgspec.json.Decoder(row), msgspec.json.Decoder(rows)
         # A value of two bytes becomes an object of many. Bodies with more values than the allowed rows
         # or labels can have are refused before they are parsed.
         in_names = sum(map(_count_values, map(str.encode, columns or ())))
         width = max(n_columns, self.n_features)
         self.max_values = 200 + (max_rows + 1) * (8 + TIME_LENGTH + width + in_names)
 
+    @classmethod
+    def of_model(cls, base: Any, max_rows: int) -> Self:
+        """Return the parser of bodies for a fitted model."""
+        names, n_features = (
+            getattr(base, "feature_names_in_", None),
+            int(getattr(base, "model", base).n_features_in_),
+        )
+        columns = None if names is None else [str(name) for name in names]
+        return cls(n_features if columns is None else len(columns), columns, max_rows, n_features)
+
+    # -- rows ------------------------------------------------------------------------------------
+
     def parse(self, body: bytes, kind: str, header_id: str | None) -> Posted:
         """Return the rows of a body. A batch id in the body takes precedence over that of the header."""
-        if kind in (NPY, ARROW):
-            rows, times = self._read_binary(body, kind)
-            batch_id = _check_id("batch_id", None, header_id)
+        batch_id = None
+        if kind == NPY:
+            rows = read_npy(body, self._check_shape)
+            times = [""] * len(rows)
+        elif kind == ARROW:
+            rows, times = read_arrow(body, not self._has("time"), self._order, self._check_shape)
         else:
-            rows, times, batch_id = self._read_json(body, kind, header_id)
+            self._check_size(body, "rows")
+            if kind in NDJSON:
+                self._check_number(sum(bool(line.strip()) for line in io.BytesIO(body)))
+                items, columns = self._decode(self._row.decode_lines, body), None
+            else:
+                content = self._decode(self._rows.decode, body)
+                items, columns, batch_id = content.rows, content.columns, content.batch_id
+                self._check_number(len(items))
+            rows, times = self._read_rows(items, self._order(columns))
+        batch_id = _check_id("batch_id", batch_id, header_id)
         digest = _digest(np.where(np.isnan(rows), np.nan, rows).tobytes(), times)  # one kind of NaN
         for i, j in np.argwhere(np.abs(rows) > LARGEST)[:1].tolist():
             raise _invalid(i, f"{self._name(j)} is {rows[i, j]:g}, beyond ±{LARGEST:g}")
+        for i, time in enumerate(times):
+            if len(time) > TIME_LENGTH:
+                raise _invalid(i, f"time is {_shown(time)}: expected at most {TIME_LENGTH} characters")
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return Posted(rows, [time or now for time in times], batch_id, digest)
 
-    def _read_json(
-        self, body: bytes, kind: str, header_id: str | None
-    ) -> tuple[Floats, list[str], str | None]:
-        """Return the rows of a JSON or NDJSON body, their times, and the batch id."""
-        self._check_size(body, "rows")
-        columns = None
-        if kind in NDJSON:
-            items, batch_id = self._decode_lines(body), None
-        else:
-            with contextlib.suppress(*_MALFORMED):  # then something else than plain rows, or invalid
-                plain = _PLAIN.decode(body)
-                self._check_number(len(plain.rows))
-                if set(map(len, plain.rows)) == {self.n_columns}:
-                    batch_id = _check_id("batch_id", plain.batch_id, header_id)
-                    return np.array(plain.rows), [""] * len(plain.rows), batch_id
-            content: _Rows = _decode(body, "the body", _ROWS)
-            items, batch_id, columns = content.rows, content.batch_id, content.columns
-        batch_id = _check_id("batch_id", batch_id, header_id)
-        self._check_number(len(items))
-        return *self._rows(items, self._order(columns)), batch_id
+    def _read_rows(self, items: list[Any], order: list[int] | None) -> tuple[Floats, list[str]]:
+        """Return rows that are lists or objects as an array, and their times."""
+        rows = []
+        for i, item in enumerate(items):
+            cells = item if isinstance(item, list) else getattr(item, "values", UNSET)
+            named = () if cells is item else msgspec.structs.astuple(item)[: len(self.columns or ())]
+            if cells is UNSET:
+                if self.columns is None:
+                    raise _invalid(i, 'the model has no column names: send lists, or {"values": […]}')
+                rows.append([None if cell is UNSET else cell for cell in named])
+                continue
+            if any(cell is not UNSET for cell in named):
+                raise _invalid(i, "it has both values and columns: send one of them")
+            if len(cells) != self.n_columns:
+                raise _invalid(i, f"expected {self.n_columns} numbers, got {len(cells)}")
+            rows.append(cells if order is None else [cells[j] for j in order])
+        times = [getattr(item, "time", "") for item in items]
+        return np.array(rows, dtype=np.float64), times  # None becomes NaN
 
-    def _read_binary(self, body: bytes, kind: str) -> tuple[Floats, list[str]]:
-        """Return the rows of an NPY body or an Arrow stream, and their times."""
-        if kind == NPY:
-            rows = read_npy(body, self._check_shape)
-            return rows, [""] * len(rows)
-        rows, times = read_arrow(body, "time" not in self._index, self._order, self._check_shape)
-        for i, time in enumerate(times):
-            _check_time(time, i)
-        return rows, times
-
-    def _decode_lines(self, body: bytes) -> list[Any]:
-        """Return the values of NDJSON lines, or one more than the allowed rows."""
-        lines = ((number, line) for number, line in enumerate(io.BytesIO(body), 1) if line.strip())
-        some = islice(lines, self.max_rows + 1)
-        return [_decode(line, f"line {number}") for number, line in some]
-
-    def _check_size(self, body: bytes, what: str) -> None:
-        """Refuse a body with more values than the allowed rows or labels can have."""
-        if _count_values(body) > self.max_values:
-            raise RequestError(
-                413,
-                f"more than {self.max_rows:,} {what}, or far too long ones: split them into "
-                "several requests",
-            )
-
-    def _check_shape(self, n: int, n_columns: int) -> None:
-        """Refuse a table of another shape than the rows may have."""
-        self._check_number(n)
-        if n_columns != self.n_columns:
-            raise RequestError(422, f"expected {self.n_columns} columns, got {n_columns:,}")
-
-    def _check_number(self, n: int) -> None:
-        """Refuse a batch without rows, or with too many."""
-        if not n:
-            raise RequestError(422, "the batch has no rows: send at least one")
-        if n > self.max_rows:
-            raise RequestError(
-                413,
-                f"expected at most {self.max_rows:,} rows, got {n:,}: split them into several requests",
-            )
+    # -- labels and commands ---------------------------------------------------------------------
 
     def parse_labels(self, body: bytes, header_id: str | None) -> PostedLabels:
         """Return the labels of a body. An id in the body takes precedence over that of the header."""
         self._check_size(body, "labels")
-        content: Labels = _decode(body, "the body", _LABELS)
-        if not 0 < len(content.labels) <= self.max_rows:
-            raise RequestError(
-                413 if content.labels else 422,
-                f"expected 1 to {self.max_rows:,} labels, got {len(content.labels):,}",
-            )
+        content: Labels = self._decode(_LABELS.decode, body)
+        self._check_number(len(content.labels), "labels")
         labels = [self._label(one, i, content.certify) for i, one in enumerate(content.labels)]
         given = [(one.label, one.position, one.time, one.values) for one in labels]
         digest = _digest(b"", [content.certify, given])
@@ -374,7 +330,7 @@ class Parser:
     def parse_baseline(self, body: bytes, header_id: str | None, normal: Any) -> PostedLabels:
         """Return the baseline in a body as labels; without a label, its class is `normal`."""
         self._check_size(body, "rows")
-        content: Baseline = _decode(body, "the body", _BASELINE)
+        content: Baseline = self._decode(_BASELINE.decode, body)
         label = normal if content.label is None else content.label
         if label is None:
             raise RequestError(422, "name the class as label: the model remembers no normal class")
@@ -387,8 +343,7 @@ class Parser:
             items = [GivenLabel(label, position) for position in positions]
         else:
             items = [GivenLabel(label, time=begin)]
-        if not 0 < len(items) <= self.max_rows:
-            raise RequestError(422, f"expected 1 to {self.max_rows:,} rows, got {len(items):,}")
+        self._check_number(len(items))
         labels = [self._label(item, i, False) for i, item in enumerate(items)]
         labels = [replace(one, until=content.until or "", baseline=True) for one in labels]
         digest = _digest(b"baseline", [(o.label, o.position, o.time, o.until, o.values) for o in labels])
@@ -397,30 +352,22 @@ class Parser:
     def parse_command(self, body: bytes, action: str) -> AlarmCommand:
         """Return the command about an alarm in a body."""
         hint = '; expected {"alarm": "class"}, and number, for, by and comment if needed'
-        content: Command = _decode(body, "the body", _COMMAND, hint)
-        number, duration = content.number, content.duration
-        if isinstance(duration, float):
-            duration = int(duration) if duration.is_integer() else str(duration)
+        content: Command = self._decode(_COMMAND.decode, body, hint)
+        duration = int(content.duration) if isinstance(content.duration, float) else content.duration
         if duration is not None:
             try:
                 Span.read(duration)
             except InvalidInputError as error:
                 raise RequestError(422, f"for: {error}") from None
-        if number is not None and not (number.is_integer() and 0 <= number < 10**_DIGITS):
-            raise RequestError(422, f"number must be a whole number, got {number:g}")
-        texts = valid_text(content.by or ""), valid_text(content.comment or "")
+        number = None if content.number is None else int(content.number)
         return AlarmCommand(
-            action, content.alarm, None if number is None else int(number), duration, *texts
+            action, content.alarm, number, duration, content.by or "", content.comment or ""
         )
 
     def _label(self, given: GivenLabel, i: int, certify: bool) -> Label:
         label, position, values = given.label, given.position, given.values
-        if isinstance(label, str) and not label.strip():
-            raise _invalid(i, "it is empty: name a class", "label")
         if isinstance(label, float) and label.is_integer() and abs(label) < 10**_DIGITS:
             label = int(label)
-        if position is not None and not (position.is_integer() and 0 < position < 10**_DIGITS):
-            raise _invalid(i, f"position must be a whole number from 1, got {position:g}", "label")
         if values is not None and len(values) != self.n_features:
             raise _invalid(i, f"expected {self.n_features} numbers, got {len(values)}", "label")
         if position is None and not given.time and values is None:
@@ -432,6 +379,38 @@ class Parser:
             values=None if values is None else [math.nan if one is None else one for one in values],
             certify=certify,
         )
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _decode(self, decode: Callable[[bytes], Any], body: bytes, hint: str = "") -> Any:
+        """Return the content of a body; raise RequestError if it is not JSON, or of another type."""
+        try:
+            return decode(body)
+        except msgspec.ValidationError as error:  # JSON, but of another type, or with too large a number
+            raise RequestError(422, f"{self._explain(str(error))}{hint}; nothing was stored") from error
+        except _MALFORMED as error:  # JSON or UTF-8
+            hint = "; send null for a missing value" if b"NaN" in body else ""
+            raise RequestError(400, f"the body is not JSON: {str(error)[:120]}{hint}") from error
+
+    def _explain(self, message: str) -> str:
+        """Return an error of msgspec with the row and the column instead of a path."""
+        if (found := _PLACE.fullmatch(message)) is None:
+            return f"the body: {message}"
+        problem, of, row, column, field = found.groups()
+        places = [f"{'label' if of == 'labels' else 'row'} {int(row) + 1}"]
+        places += [] if column is None else [self._name(int(column))]
+        places += [field] if field else []
+        if "unknown field" in problem and self.columns is not None:
+            names = ", ".join(self.columns[:5]) + (", …" if self.n_columns > 5 else "")
+            problem += f"; the columns are {names}"
+        return f"{', '.join(places)}: {problem[0].lower()}{problem[1:]}"
+
+    def _name(self, j: int) -> str:
+        columns = (self.columns or [])[j : j + 1]
+        return f"column {columns[0]!r}" if columns else f"column {j + 1}"
+
+    def _has(self, name: str) -> bool:
+        return name in (self.columns or ())
 
     def _order(self, columns: list[str] | None) -> list[int] | None:
         """Return the position of each of the model's columns in rows whose columns have these names.
@@ -445,9 +424,8 @@ class Parser:
             raise RequestError(409, f"the model has {self.n_columns} columns, got {len(columns)} names")
         if self.columns is None or columns == self.columns:
             return None
-        given = set(columns)
-        missing = [name for name in self.columns if name not in given]
-        unknown = [name for name in columns if name not in self._index]
+        missing = [name for name in self.columns if name not in set(columns)]
+        unknown = [name for name in columns if name not in set(self.columns)]
         for problem, names in (("missing", missing), ("unknown", unknown)):
             if names:
                 more = f" and {len(names) - 5} more" if len(names) > 5 else ""
@@ -458,45 +436,55 @@ class Parser:
             raise RequestError(409, f"column {_shown(twice)} is named twice; nothing was stored")
         return [columns.index(name) for name in self.columns]
 
-    def _rows(self, items: list[Any], order: list[int] | None = None) -> tuple[Floats, list[str]]:
-        rows = np.empty((len(items), self.n_columns))
-        times = [""] * len(items)
-        for i, item in enumerate(items):
-            cells, named = item, False
-            if isinstance(item, dict):
-                cells, times[i], named = self._cells(item, i)
-            if not isinstance(cells, list):
-                raise _invalid(i, f"expected a list or an object, got {_shown(item)}")
-            if len(cells) != self.n_columns:
-                raise _invalid(i, f"expected {self.n_columns} numbers, got {len(cells)}")
-            if order is not None and not named:
-                cells = [cells[j] for j in order]
-            if not set(map(type, cells)) <= _NUMBERS:
-                j = next(j for j, cell in enumerate(cells) if type(cell) not in _NUMBERS)
-                raise _invalid(i, f"{self._name(j)} is {_shown(cells[j])}, not a number or null")
-            try:
-                rows[i] = cells
-            except OverflowError:  # an integer of hundreds of digits
-                raise _invalid(i, f"a number is beyond ±{LARGEST:g}") from None
-        return rows, times
+    def _check_size(self, body: bytes, what: str) -> None:
+        """Refuse a body with more values than the allowed rows or labels can have."""
+        if len(body) > self.max_values and _count_values(body) > self.max_values:
+            raise RequestError(
+                413,
+                f"more than {self.max_rows:,} {what}, or far too long ones: split them into "
+                "several requests",
+            )
 
-    def _cells(self, item: dict[str, Any], i: int) -> tuple[Any, str, bool]:
-        """Return the cells of a row that is an object, its time, and whether the cells are in order."""
-        index = self._index
-        time = item.get("time", "") if "time" not in index else ""
-        _check_time(time, i)
-        if "values" in item and "values" not in index and item.keys() <= {"values", "time"}:
-            return item["values"], time, False
-        if self.columns is None:
-            raise _invalid(i, 'the model has no column names: send lists, or {"values": […]}')
-        unknown = [name for name in item if name not in index and name != "time"]
-        if unknown:
-            names = ", ".join(self.columns[:5]) + (", …" if self.n_columns > 5 else "")
-            raise _invalid(i, f"unknown column {_shown(unknown[0])}; the columns are {names}")
-        return [item.get(name) for name in self.columns], time, True
+    def _check_shape(self, n: int, n_columns: int) -> None:
+        """Refuse a table of another shape than the rows may have."""
+        self._check_number(n)
+        if n_columns != self.n_columns:
+            raise RequestError(422, f"expected {self.n_columns} columns, got {n_columns:,}")
 
-    def _name(self, j: int) -> str:
-        return f"column {j + 1}" if self.columns is None else f"column {self.columns[j]!r}"
+    def _check_number(self, n: int, what: str = "rows") -> None:
+        """Refuse a batch without rows or labels, or with too many."""
+        if not n:
+            raise RequestError(422, f"the batch has no {what}: send at least one")
+        if n > self.max_rows:
+            raise RequestError(
+                413,
+                f"expected at most {self.max_rows:,} {what}, got {n:,}: split them into several "
+                "requests",
+            )
+
+
+def _row_types(columns: list[str]) -> tuple[Any, Any]:
+    """Return the types of a row in JSON and of a body of rows.
+
+    A row is a list, or an object by column or with ``values``. Fields of columns are numbered, since
+    columns may have any names.
+    """
+    cells = list[float | None]
+    fields: list[Any] = [
+        (f"column_{j}", float | None | UnsetType, msgspec.field(name=name, default=UNSET))
+        for j, name in enumerate(columns)
+    ]
+    if "values" not in columns:
+        fields.append(("values", cells | UnsetType, UNSET))
+    if "time" not in columns:
+        fields.append(("time", Annotated[str, Meta(max_length=TIME_LENGTH)], ""))
+    row: Any = cells | msgspec.defstruct("Row", fields, forbid_unknown_fields=True)
+    body: list[Any] = [
+        ("rows", list[row]),
+        ("columns", list[str] | None, None),
+        ("batch_id", Id | None, None),
+    ]
+    return row, msgspec.defstruct("Rows", body, forbid_unknown_fields=True)
 
 
 def content_type(request: Request, *, rows: bool = True) -> str:
@@ -519,18 +507,6 @@ def _digest(content: bytes, rest: Any) -> str:
     return hashlib.blake2b(content + msgspec.json.encode(rest), digest_size=16).hexdigest()
 
 
-def _decode(text: bytes, what: str, decoder: msgspec.json.Decoder[Any] = _ANY, hint: str = "") -> Any:
-    try:
-        return decoder.decode(text)
-    except RecursionError:
-        raise RequestError(400, f"{what} is nested too deeply") from None
-    except msgspec.ValidationError as error:  # JSON, but of another type, or with too large a number
-        raise RequestError(422, f"{what}: {error}{hint}; nothing was stored") from error
-    except _MALFORMED as error:  # JSON or UTF-8
-        hint = "; send null for a missing value" if b"NaN" in text else ""
-        raise RequestError(400, f"{what} is not JSON: {str(error)[:120]}{hint}") from error
-
-
 def _check_id(name: str, given: str | None, header: str | None) -> str | None:
     """Return the id of a batch: that of the body, else that of the header."""
     for one in (given, header):
@@ -539,22 +515,28 @@ def _check_id(name: str, given: str | None, header: str | None) -> str | None:
     return header if given is None else given
 
 
-def _check_time(time: Any, i: int) -> None:
-    if not isinstance(time, str) or len(time) > TIME_LENGTH or valid_text(time) != time:
-        raise _invalid(i, f"time is {_shown(time)}: expected text of at most {TIME_LENGTH} characters")
-
-
 def _invalid(i: int, problem: str, what: str = "row") -> RequestError:
     return RequestError(422, f"{what} {i + 1}: {problem}; nothing was stored")
 
 
-def _shown(value: Any) -> str:
-    """Return a short text for a value of any size."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, int) and value.bit_length() > 200:
-        return "a very long number"
-    text = ascii(value)
+def _shown(text: str) -> str:
+    """Return text of any length and alphabet for a message."""
+    text = ascii(text)
     return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def to_json(content: Any) -> bytes:
+    """Encode as JSON. Arrays become lists; NaN and infinity become null."""
+    try:
+        return msgspec.json.encode(content, enc_hook=_to_builtin)
+    except UnicodeEncodeError:
+        # A lone surrogate, for instance in a source named after an undecodable file name. UTF-8 cannot
+        # encode it, but a JSON escape can.
+        text = json.dumps(content, default=_to_builtin)
+        return json.dumps(json.loads(text, parse_constant=lambda _: None)).encode()
+
+
+def _to_builtin(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"cannot encode {type(value).__name__} as JSON")

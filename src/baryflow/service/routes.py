@@ -1,21 +1,22 @@
-"""The HTTP routes. To add one, write its handler and add a line to :data:`OPERATIONS`."""
+"""The HTTP routes. To add one, write its handler, with a line that begins with ``@_route``."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import generate_latest
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from baryflow.alarms.machine import ACTIONS
-from baryflow.service.errors import RequestError, reply
-from baryflow.service.openapi import Operation, document, object_schema, reference
-from baryflow.service.parsing import ID_HEADER, content_type
-from baryflow.service.state import ServiceState
+from baryflow.service.errors import RequestError, no_target
+from baryflow.service.openapi import Handler, Operation, Schema, document, reference
+from baryflow.service.parsing import ID_HEADER, JSON, content_type, to_json
+from baryflow.service.targets import Targets
 from baryflow.validation import TARGET_NAME, is_target_name
 
 STATIC = Path(__file__).parent / "static"
@@ -25,9 +26,61 @@ _DIGITS = 15
 _ASKED = 100
 
 
-def _state(request: Request) -> ServiceState:
-    state: ServiceState = request.app.state.service
-    return state
+def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response. Bytes are sent unchanged: they are JSON already."""
+    if not isinstance(content, bytes):
+        content = to_json(content)
+    return Response(content, status, headers, media_type=JSON)
+
+
+_TARGET = "/v1/targets/{name}"
+_NAME_ERRORS = {"404": "The target does not exist.", "422": "The name is invalid."}
+_LABELS_ERRORS = _NAME_ERRORS | {
+    "400": "The body is not JSON.",
+    "408": "The body arrived too slowly.",
+    "413": "The body has too many bytes or labels.",
+    "415": "The content type is not supported.",
+    "422": "A label, the name or the id is invalid; nothing was stored.",
+    "429": "Too many requests are waiting.",
+}
+_ALARM_ERRORS = _LABELS_ERRORS | {
+    "409": "The command cannot be carried out: the class has no such alarm, or alarms are off.",
+    "413": "The body has too many bytes.",
+    "422": "A field or the name is invalid.",
+}
+_ROWS_ERRORS = {code: text for code, text in _LABELS_ERRORS.items() if code != "404"} | {
+    "400": "The body is not what its content type says.",
+    "409": "There are too many targets, or the columns differ from the model's.",
+    "413": "The body has too many bytes or rows.",
+    "422": "A row, the name or the batch id is invalid; nothing was stored.",
+}
+_FULL = {"429": "Too many clients are connected to live updates."}
+_OBJECT: Schema = {"type": "object"}
+_TEXT: Schema = {"type": "string"}
+#: Every route, with its entry in the OpenAPI document.
+OPERATIONS: list[Operation] = []
+
+
+def _route(
+    method: str, path: str, schema: str | Schema | None = None, **options: Any
+) -> Callable[[Handler], Handler]:
+    """Add a handler to the routes.
+
+    Its name is the id of the operation, the first line of its docstring the summary; `schema` is that of
+    the answer, or the name of one, and the options are those of an :class:`Operation`.
+    """
+
+    def add(handler: Handler) -> Handler:
+        found = reference(schema) if isinstance(schema, str) else schema
+        OPERATIONS.append(Operation(method, path, handler, found, **options))
+        return handler
+
+    return add
+
+
+def _targets(request: Request) -> Targets:
+    targets: Targets = request.app.state.service
+    return targets
 
 
 def _name(request: Request) -> str:
@@ -41,278 +94,187 @@ def _name(request: Request) -> str:
     return name
 
 
-def _no_target(name: str) -> RequestError:
-    return RequestError(404, f"no target {name!r}: post rows to create it")
+def _number(text: str, least: int, most: int, what: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _DIGITS and least <= int(text) <= most:
+        return int(text)
+    raise RequestError(422, f"{what} must be a whole number from {least} to {most}")
 
 
+async def _change(request: Request, what: str, kind: str = "") -> Response:
+    """Send the body of a request to the worker of its target."""
+    targets, name = _targets(request), _name(request)
+    kind = kind or content_type(request, rows=what == "rows")
+    targets.require_ready()
+    async with targets.inbox.receive(request) as body:
+        return reply(await targets.change(what, name, body, kind, request.headers.get(ID_HEADER)))
+
+
+async def _learn(request: Request, what: str) -> Response:
+    try:
+        return await _change(request, what)
+    except RequestError:
+        _targets(request).metrics.counters["refused"].inc()
+        raise
+
+
+@_route("POST", f"{_TARGET}/rows", "Answer", errors=_ROWS_ERRORS, body="Rows")
 async def post_rows(request: Request) -> Response:
     """Predict rows of a target, then learn from them; a new name creates a target."""
-    state = _state(request)
-    try:
-        name, kind = _name(request), content_type(request)
-        state.targets.require_ready()
-        async with state.inbox.receive(request) as body:
-            answer = await state.targets.apply(name, kind, request.headers.get(ID_HEADER), body)
-    except RequestError:
-        state.metrics.refused.inc()
-        raise
-    state.metrics.repeated.inc(answer.counts.get("repeated", 0))
-    return reply(answer.body)
+    return await _learn(request, "rows")
 
 
+@_route("POST", f"{_TARGET}/labels", "LabelAnswer", errors=_LABELS_ERRORS, body="Labels")
 async def post_labels(request: Request) -> Response:
     """Learn labels of rows of a target."""
     return await _learn(request, "labels")
 
 
+@_route("POST", f"{_TARGET}/baseline", "LabelAnswer", errors=_LABELS_ERRORS, body="Baseline")
 async def post_baseline(request: Request) -> Response:
     """Learn how a target is calibrated from rows that are known to be of one class."""
     return await _learn(request, "baseline")
 
 
-async def _learn(request: Request, what: str) -> Response:
-    state = _state(request)
-    try:
-        name = _name(request)
-        content_type(request, rows=False)
-        state.targets.require_ready()
-        async with state.inbox.receive(request) as body:
-            answer = await state.targets.label(name, request.headers.get(ID_HEADER), body, what)
-    except RequestError:
-        state.metrics.refused.inc()
-        raise
-    state.metrics.repeated.inc(answer.counts.get("repeated", 0))
-    return reply(answer.body)
-
-
+@_route("GET", f"{_TARGET}/alarms", "Alarms", errors=_NAME_ERRORS)
 async def get_alarms(request: Request) -> Response:
     """List the alarms of a target, the most urgent first."""
-    return reply(await _state(request).targets.view(_name(request), "alarms"))
+    return reply(await _targets(request).view(_name(request), "alarms"))
 
 
+@_route("POST", f"{_TARGET}/alarms/{{action}}", "AlarmAnswer", errors=_ALARM_ERRORS, body="Command")
 async def post_alarm(request: Request) -> Response:
     """Acknowledge, shelve, unshelve, suppress or unsuppress an alarm of a target."""
-    state, action = _state(request), request.path_params["action"]
-    name = _name(request)
+    action = request.path_params["action"]
     if action not in ACTIONS:
         raise RequestError(404, f"no action {action!r}: the actions are {', '.join(ACTIONS)}")
     content_type(request, rows=False)
-    state.targets.require_ready()
-    async with state.inbox.receive(request) as body:
-        answer = await state.targets.command(name, action, body)
-    return reply(answer.body)
+    return await _change(request, "command", action)
 
 
+@_route(
+    "GET",
+    f"{_TARGET}/query",
+    "Query",
+    errors=_NAME_ERRORS | {"422": "The name or the number is invalid."},
+    query={"n": {"type": "integer", "minimum": 1, "maximum": _ASKED, "default": 10}},
+)
 async def get_query(request: Request) -> Response:
     """Return the recent rows of a target that are most worth a label."""
-    name, text = _name(request), request.query_params.get("n", "10")
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS and 0 < int(text) <= _ASKED):
-        raise RequestError(422, f"n must be a whole number from 1 to {_ASKED}")
-    return reply(await _state(request).targets.view(name, "query", int(text)))
+    n = _number(request.query_params.get("n", "10"), 1, _ASKED, "n")
+    return reply(await _targets(request).view(_name(request), "query", n))
 
 
+@_route("GET", "/v1/targets", "Targets")
 async def list_targets(request: Request) -> Response:
     """List all targets with a summary of each, and whether the token only allows reading."""
-    state = _state(request)
-    state.targets.require_ready()
+    targets = _targets(request)
+    targets.require_ready()
     read_only = getattr(request.state, "read_only", False)
-    return reply({"targets": state.entries(), "read_only": read_only})
+    found = [targets.entry(name) for name in sorted(targets.summaries)]
+    return reply({"targets": found, "read_only": read_only})
 
 
+@_route("GET", _TARGET, "TargetDetail", errors=_NAME_ERRORS)
 async def get_target(request: Request) -> Response:
     """Describe a target in detail, with a report."""
     name = _name(request)
-    found = await _state(request).describe(name, report=True)
+    found = await _targets(request).describe(name, "report")
     if found is None:
-        _state(request).targets.require_ready()
-        raise _no_target(name)
+        raise no_target(name)
     return reply(found)
 
 
+@_route("DELETE", _TARGET, None, errors=_NAME_ERRORS)
 async def delete_target(request: Request) -> Response:
     """Delete a target and everything learned from it."""
-    await _state(request).targets.delete(_name(request))
+    await _targets(request).change("delete", _name(request))
     return Response(status_code=204)
 
 
+@_route("GET", f"{_TARGET}/view", _OBJECT, errors=_NAME_ERRORS)
 async def get_view(request: Request) -> Response:
     """Return the data that the live page draws of a target."""
-    return reply(await _state(request).picture(_name(request)))
+    return reply(await _targets(request).shared_view(_name(request), "picture"))
 
 
+@_route("GET", f"{_TARGET}/why/{{position}}", _OBJECT, errors=_NAME_ERRORS)
 async def get_why(request: Request) -> Response:
     """Explain the prediction for a recent row."""
-    name, text = _name(request), request.path_params["position"]
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
-        raise RequestError(422, "the position must be a whole number, as in the predictions")
-    found = await _state(request).targets.view(name, "why", int(text))
+    name = _name(request)
+    position = _number(request.path_params["position"], 0, 10**_DIGITS - 1, "the position")
+    found = await _targets(request).view(name, "why", position)
     if found == b"null":
-        raise RequestError(404, f"row {int(text)} of {name} is not among its recent rows")
+        raise RequestError(404, f"row {position} of {name} is not among its recent rows")
     return reply(found)
 
 
+@_route("GET", "/v1/live", _TEXT, errors=_FULL, media_type="text/event-stream")
 async def get_live(request: Request) -> Response:
     """Stream the summaries of targets as they change, as server-sent events."""
-    state = _state(request)
-    state.targets.require_ready()
+    targets = _targets(request)
+    targets.require_ready()
 
     async def describe(name: str) -> dict[str, Any] | None:
-        return state.entry(name)
+        return targets.entry(name)
 
-    return _stream(state.hub.listen(None, describe))
+    return _stream(targets.hub.listen(None, describe))
 
 
+@_route("GET", f"{_TARGET}/live", _TEXT, errors=_NAME_ERRORS | _FULL, media_type="text/event-stream")
 async def get_target_live(request: Request) -> Response:
     """Stream the predictions and events of a target, as server-sent events."""
-    state, name = _state(request), _name(request)
-    state.targets.require_ready()
-    if state.entry(name) is None:
-        raise _no_target(name)
-    return _stream(state.hub.listen(name, state.describe))
+    targets, name = _targets(request), _name(request)
+    targets.require_ready()
+    if name not in targets.summaries:
+        raise no_target(name)
+    return _stream(targets.hub.listen(name, targets.describe))
 
 
 def _stream(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream")
 
 
+@_route("GET", "/metrics", _TEXT, media_type="text/plain")
 async def get_metrics(request: Request) -> Response:
     """Return metrics in the Prometheus text format."""
-    text = _state(request).metrics.exposition()
+    text = generate_latest(_targets(request).metrics.registry)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+@_route("GET", "/healthz", _OBJECT, is_open=True)
 async def get_health(_: Request) -> Response:
     """Return 200 while the process runs."""
     return reply({"alive": True})
 
 
+@_route("GET", "/readyz", _OBJECT, is_open=True)
 async def get_readiness(request: Request) -> Response:
     """Return 200 if the service accepts requests, else 503."""
-    state = _state(request).targets.state
+    state = _targets(request).state
     if state != "ready":
         return reply({"state": state, "error": f"the service is {state}"}, 503, {"Retry-After": "1"})
     return reply({"state": state})
 
 
+@_route("GET", "/openapi.json", _OBJECT, is_open=True, is_listed=False)
 async def get_description(request: Request) -> Response:
     """Return the OpenAPI document."""
-    state = _state(request)
-    parser = state.parser
-    found = document(OPERATIONS, parser.n_columns, parser.columns, parser.n_features, state.limits)
-    return reply(found)
+    return reply(document(OPERATIONS, _targets(request).parser))
 
 
+@_route("GET", "/", _OBJECT, is_open=True, is_listed=False)
 async def get_page(_: Request) -> Response:
     """Return the live page."""
     return FileResponse(STATIC / "index.html", media_type="text/html")
 
 
-_TARGET = "/v1/targets/{name}"
-_TARGETS = object_schema(
-    {"targets": {"type": "array", "items": reference("Target")}, "read_only": {"type": "boolean"}}
-)
-_ROWS_ERRORS = {
-    "400": "The body is not what its content type says.",
-    "408": "The body arrived too slowly.",
-    "409": "There are too many targets, or the columns differ from the model's.",
-    "413": "The body has too many bytes or rows.",
-    "415": "The content type is not supported.",
-    "422": "A row, the name or the batch id is invalid; nothing was stored.",
-    "429": "Too many requests are waiting.",
-}
-_LABELS_ERRORS = {
-    "400": "The body is not JSON.",
-    "404": "The target does not exist.",
-    "408": "The body arrived too slowly.",
-    "413": "The body has too many bytes or labels.",
-    "415": "The content type is not supported.",
-    "422": "A label, the name or the id is invalid; nothing was stored.",
-    "429": "Too many requests are waiting.",
-}
-_ALARM_ERRORS = {
-    "400": "The body is not JSON.",
-    "404": "The target does not exist.",
-    "408": "The body arrived too slowly.",
-    "409": "The command cannot be carried out: the class has no such alarm, or alarms are off.",
-    "413": "The body has too many bytes.",
-    "415": "The content type is not supported.",
-    "422": "A field or the name is invalid.",
-    "429": "Too many requests are waiting.",
-}
-_NAME_ERRORS = {"404": "The target does not exist.", "422": "The name is invalid."}
-_FULL = {"429": "Too many clients are connected to live updates."}
-_EVENTS: dict[str, Any] = {"schema": {"type": "string"}, "media_type": "text/event-stream"}
-_PLAIN: dict[str, Any] = {"schema": {"type": "string"}, "media_type": "text/plain"}
-
-#: Every route, with its entry in the OpenAPI document. The handler's name is the operation's id, and the
-#: first line of its docstring is the summary.
-OPERATIONS = [
-    Operation(
-        "POST",
-        f"{_TARGET}/rows",
-        post_rows,
-        reference("Answer"),
-        _ROWS_ERRORS,
-        body="Rows",
-    ),
-    Operation(
-        "POST",
-        f"{_TARGET}/labels",
-        post_labels,
-        reference("LabelAnswer"),
-        _LABELS_ERRORS,
-        body="Labels",
-    ),
-    Operation(
-        "POST",
-        f"{_TARGET}/baseline",
-        post_baseline,
-        reference("LabelAnswer"),
-        _LABELS_ERRORS,
-        body="Baseline",
-    ),
-    Operation(
-        "GET",
-        f"{_TARGET}/query",
-        get_query,
-        reference("Query"),
-        _NAME_ERRORS | {"422": "The name or the number is invalid."},
-        query={"n": {"type": "integer", "minimum": 1, "maximum": _ASKED, "default": 10}},
-    ),
-    Operation("GET", f"{_TARGET}/alarms", get_alarms, reference("Alarms"), _NAME_ERRORS),
-    Operation(
-        "POST",
-        f"{_TARGET}/alarms/{{action}}",
-        post_alarm,
-        reference("AlarmAnswer"),
-        _ALARM_ERRORS,
-        body="Command",
-    ),
-    Operation("GET", "/v1/targets", list_targets, _TARGETS),
-    Operation("GET", _TARGET, get_target, reference("TargetDetail"), _NAME_ERRORS),
-    Operation("DELETE", _TARGET, delete_target, None, _NAME_ERRORS),
-    Operation("GET", f"{_TARGET}/view", get_view, errors=_NAME_ERRORS),
-    Operation("GET", f"{_TARGET}/why/{{position}}", get_why, errors=_NAME_ERRORS),
-    Operation("GET", "/v1/live", get_live, errors=_FULL, **_EVENTS),
-    Operation("GET", f"{_TARGET}/live", get_target_live, errors=_NAME_ERRORS | _FULL, **_EVENTS),
-    Operation("GET", "/metrics", get_metrics, **_PLAIN),
-    Operation("GET", "/healthz", get_health, is_open=True),
-    Operation("GET", "/readyz", get_readiness, is_open=True),
-    Operation("GET", "/openapi.json", get_description, is_open=True, is_listed=False),
-    Operation("GET", "/", get_page, is_open=True, is_listed=False),
-]
-
-
 def routes() -> list[BaseRoute]:
     """Return the routes that require the token, if there is one."""
-    return [_route(one) for one in OPERATIONS if not one.is_open]
+    return [Route(one.path, one.endpoint, methods=[one.method]) for one in OPERATIONS if not one.is_open]
 
 
 def open_routes() -> list[BaseRoute]:
     """Return the routes without a token: health checks, the OpenAPI document and the page's files."""
     files = Mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
-    return [*(_route(one) for one in OPERATIONS if one.is_open), files]
-
-
-def _route(operation: Operation) -> Route:
-    return Route(operation.path, operation.endpoint, methods=[operation.method])
+    found = [Route(one.path, one.endpoint, methods=[one.method]) for one in OPERATIONS if one.is_open]
+    return [*found, files]

@@ -131,7 +131,7 @@ def background(
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
         thread.start()
         try:
-            while thread.is_alive() and app.state.service.targets.state == "starting":
+            while thread.is_alive() and app.state.service.state == "starting":
                 time.sleep(0.01)
             yield _url(sock, context)
         finally:
@@ -162,7 +162,7 @@ class _Server(uvicorn.Server):
         self.failure: Exception | None = None
         self.signal: int | None = None
         self._app = app
-        app.state.on_failure, app.state.connections = self._fail, _Connections(app, tls)
+        app.state.service.on_failure, app.state.connections = self._fail, _Connections(app, tls)
 
     def _fail(self, error: Exception) -> None:
         self.failure, self.should_exit = error, True
@@ -218,7 +218,7 @@ class _Connections:
             oldest = next(iter(self._incomplete))
             self.remove(oldest)
             oldest.transport.abort()  # without waiting for the client to read
-            self._app.state.service.metrics.shed.inc()
+            self._app.state.service.metrics.counters["shed"].inc()
             self._n_closed += 1
         if self._n_closed and time.monotonic() - self._logged >= _LOG_INTERVAL:
             _log.warning(

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from baryflow.service.errors import RequestError, busy, to_json
+from baryflow.service.errors import RequestError, busy
+from baryflow.service.parsing import to_json
 
 _log = logging.getLogger("baryflow.service")
 #: The shortest time between two messages to a client, in seconds.
@@ -57,27 +58,27 @@ class _Slot:
 
 
 class Hub:
-    """Publishes updates to connected clients, ``max_clients`` at a time."""
+    """Publishes updates to connected clients, ``max_clients`` at a time; ``slots`` has those of each."""
 
     def __init__(self, max_clients: int) -> None:
         self._max_clients = max_clients
-        self._slots: dict[str | None, set[_Slot]] = {}
+        self.slots: dict[str | None, set[_Slot]] = {}
         self._closed = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._slots.values()))
+        return sum(map(len, self.slots.values()))
 
     def publish(self, name: str, body: bytes) -> None:
         """Publish the answer to a batch of a target as JSON; empty if the target was deleted."""
-        slots = (*self._slots.get(name, ()), *self._slots.get(None, ()))
-        answer = msgspec.json.decode(body) if body and slots else None
+        slots = (*self.slots.get(name, ()), *self.slots.get(None, ()))
+        answer = msgspec.json.decode(body) if body else None
         for slot in slots:
             slot.add(name, answer)
 
     def close(self) -> None:
         """End all streams."""
         self._closed = True
-        for slots in self._slots.values():
+        for slots in self.slots.values():
             for slot in slots:
                 slot.updated.set()
 
@@ -92,7 +93,7 @@ class Hub:
 
     async def _stream(self, name: str | None, describe: Describe) -> AsyncIterator[bytes]:
         messages, slot = _overview if name is None else _detail, _Slot()
-        self._slots.setdefault(name, set()).add(slot)
+        self.slots.setdefault(name, set()).add(slot)
         try:
             yield b"retry: 2000\n\n"
             while not self._closed:
@@ -109,10 +110,10 @@ class Hub:
         except (OSError, RequestError) as error:  # too late for another status: the client reconnects
             _log.error("cannot read %s for a live update: %s", name, error)
         finally:
-            slots = self._slots[name]
+            slots = self.slots[name]
             slots.remove(slot)
             if not slots:
-                del self._slots[name]
+                del self.slots[name]
 
 
 async def _overview(slot: _Slot, describe: Describe) -> AsyncIterator[bytes]:

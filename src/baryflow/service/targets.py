@@ -11,7 +11,8 @@ import asyncio
 import logging
 import math
 import os
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,8 +26,10 @@ from baryflow.runtime import SessionConfig, Store
 from baryflow.runtime.outbox import Outbox
 from baryflow.runtime.store import Message
 from baryflow.service.errors import RequestError, busy
-from baryflow.service.layout import PATIENCE, assign, quarantine_name, store_names
-from baryflow.service.parsing import Limits, Parser
+from baryflow.service.layout import PATIENCE, prepare
+from baryflow.service.metrics import Metrics, TargetCollector
+from baryflow.service.parsing import Inbox, Limits, Parser
+from baryflow.service.sse import Hub
 from baryflow.service.worker import (
     NO_ALARMS,
     ProcessChannel,
@@ -37,12 +40,15 @@ from baryflow.service.worker import (
     fork,
     read_failure,
 )
-from baryflow.service.worker_targets import WorkerTargets
+from baryflow.service.worker_targets import WorkerTargets, assign, quarantine_name, store_names
 
 _log = logging.getLogger("baryflow.service")
-#: Called on the event loop with the name of a target and the answer to its rows or labels; the answer
-#: to a deletion has no body.
-Listener = Callable[[str, Reply], None]
+#: Seconds over which rows per second are averaged.
+_WINDOW = 10.0
+#: Views of targets that are kept until their targets change.
+_VIEWS = 16
+#: Figures of a summary one of which changes with every change of a target.
+_VERSION = ("rows_seen", "n_labels", "n_baseline_rows", "n_commands")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,32 +61,34 @@ class _Call:
     answer: asyncio.Future[Reply]
 
 
+@dataclass
+class _Pace:
+    """How fast rows of a target have come: when the last, how many a second, the longest gap lately."""
+
+    at: float
+    speed: float = 0.0
+    gap: float | None = None
+
+    def count(self, n_rows: int) -> None:
+        """Count rows that have come now."""
+        now = time.monotonic()
+        if self.speed:
+            self.gap = max(now - self.at, 0.8 * (self.gap or 0.0))
+        self.speed, self.at = self.rows_per_second(now) + n_rows / _WINDOW, now
+
+    def rows_per_second(self, now: float) -> float:
+        """Return an average that forgets."""
+        return self.speed * math.exp((self.at - now) / _WINDOW)
+
+
 class Targets:
-    """The targets of a service.
+    """The targets of a service, with its limits, metrics and live updates.
 
-    Parameters
-    ----------
-    config : SessionConfig
-    folder : path or None
-        Of the checkpoint; without it targets do not survive the process.
-    limits : Limits
-    parser : Parser
-    listen : callable
-        See :data:`Listener`.
-    n_workers : int
-        One worker is a thread of this process; more than one are processes.
-
-    Attributes
-    ----------
-    channels : sequence of ThreadChannel or ProcessChannel
-        To the workers.
-    state : {"starting", "ready", "stopping", "stopped", "failed"}
-    summaries : dict of str → dict
-        The entry of each target in the list of targets, also of those on disk.
-    outbox : Outbox or None
-        Sends alarms.
-    on_failure : callable or None
-        Called with the error if the service cannot continue.
+    Without a folder targets do not survive the process. One worker is a thread of this process; more
+    are processes. The state is starting, ready, stopping, stopped or failed; ``on_failure`` is called
+    with the error if the service cannot continue. ``summaries`` has the entry of each target in the
+    list of targets, also of those on disk; ``channels`` lead to the workers, ``hub`` sends live updates,
+    ``inbox`` receives the bodies of requests, and the outbox sends alarms.
     """
 
     def __init__(
@@ -88,43 +96,46 @@ class Targets:
         config: SessionConfig,
         folder: Path | None,
         limits: Limits,
-        parser: Parser,
-        listen: Listener,
+        outbox: Outbox | None = None,
         n_workers: int = 1,
     ) -> None:
-        self.limits, self.state = limits, "starting"
+        self.limits, self.state, self.outbox = limits, "starting", outbox
+        self.metrics, self.hub, self.inbox = Metrics(), Hub(limits.listeners), Inbox(limits)
+        self.metrics.registry.register(TargetCollector(self))
         self.summaries: dict[str, dict[str, Any]] = {}
         self.on_failure: Callable[[Exception], None] | None = None
-        self.outbox: Outbox | None = None
-        self._listen = listen
         self._pending: dict[int, _Call] = {}
         self._serial = 0
         self._queued: Counter[str] = Counter()  # requests that change a target
         self._new: set[str] = set()  # targets whose first rows are being processed
         self._idle = asyncio.Event()
         self._started = [asyncio.Event() for _ in range(n_workers)]
-        self._ended, self._closing = [False] * n_workers, False
-        self._failure: Exception | None = None
+        self._ended = [False] * n_workers
+        self._closing = self._has_failed = False
         self._totals: list[dict[str, int]] = [{} for _ in range(n_workers)]
         self._in_memory: list[set[str]] = [set() for _ in range(n_workers)]
-        self.channels = _start_workers(config, folder, limits, parser, n_workers)
+        self._paces: dict[str, _Pace] = {}
+        self._views: OrderedDict[tuple[Any, ...], asyncio.Future[bytes]] = OrderedDict()
+        if folder is not None:  # it has its own model
+            config = prepare(folder, config, n_workers, limits.in_memory)
+        self.parser = Parser.of_model(config.base, limits.rows)
+        self.channels = _start_workers(config, folder, limits, self.parser, n_workers)
 
     # -- start and end ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Resume from the checkpoint; raise BaryflowError if that is impossible."""
+        """Resume from the checkpoint; if that is impossible, the state is "failed"."""
         self._event_loop = asyncio.get_running_loop()
         for number, channel in enumerate(self.channels):
             await channel.open(partial(self._receive, number))
         for one in self._started:
             await one.wait()
-        if self._failure is not None:
-            raise self._failure
         if self.state == "starting":
             self.state = "ready"
 
     async def close(self) -> None:
         """Finish all requests, send alarms if that takes no more than seconds, and commit everything."""
+        self.hub.close()
         if self.state == "stopped":
             return
         self.state = "stopping"
@@ -149,55 +160,80 @@ class Targets:
 
     # -- requests --------------------------------------------------------------------------------
 
-    async def apply(self, name: str, kind: str, batch_id: str | None, body: bytes) -> Reply:
-        """Journal, predict and learn rows of a target; a new target begins with them.
+    async def change(
+        self, what: str, name: str, body: bytes = b"", kind: str = "", request_id: str | None = None
+    ) -> bytes:
+        """Change a target by rows, labels, a baseline or a command, or delete it; return the answer.
 
-        Raise RequestError if the rows are invalid, there are too many targets or requests, or the disk
-        is full; the rows are not taken then.
+        Raise RequestError if the request is invalid, there is no such target, there are too many targets
+        or requests, or the disk is full; nothing is changed then. The first rows create a target.
         """
-        self._require_room(name)
-        known = self.summaries
-        if name not in known and name not in self._new:
-            if len(known) + sum(new not in known for new in self._new) >= self.limits.targets:
+        self.require_ready()
+        if what != "delete":
+            self._require_room(name)
+        if what == "rows" and name not in self.summaries and name not in self._new:
+            n_new = sum(one not in self.summaries for one in self._new)
+            if len(self.summaries) + n_new >= self.limits.targets:
                 raise RequestError(
                     409,
                     f"there are {self.limits.targets} targets already, and no room for {name!r}: delete "
                     "some",
                 )
             self._new.add(name)
-        return await self._call("rows", name, kind, batch_id, body)
-
-    async def label(self, name: str, request_id: str | None, body: bytes, what: str = "labels") -> Reply:
-        """Journal and learn labels of a target, or if they are `what`, a baseline.
-
-        Raise RequestError if there is no such target, the labels are invalid, there are too many
-        requests, or the disk is full; the labels are not taken then.
-        """
-        self._require_room(name)
-        return await self._call(what, name, "", request_id, body)
-
-    async def command(self, name: str, action: str, body: bytes) -> Reply:
-        """Journal and carry out a command about an alarm of a target.
-
-        Raise RequestError if it is invalid or refused, there is no such target, there are too many
-        requests, or the disk is full.
-        """
-        self._require_room(name)
-        return await self._call("command", name, action, body=body)
-
-    async def delete(self, name: str) -> None:
-        """Delete a target; raise RequestError if there is none, or the disk is full."""
-        self.require_ready()
-        await self._call("delete", name)
+        self._queued[name] += 1
+        return await self._call(what, name, kind, request_id, body)
 
     async def view(self, name: str, kind: str, *arguments: int) -> bytes:
         """Return a view of a target as JSON, see :data:`~baryflow.service.worker.VIEWS`."""
         self.require_ready()
-        return (await self._call("view", name, kind, arguments=arguments)).body
+        return await self._call("view", name, kind, arguments=arguments)
+
+    async def shared_view(self, name: str, kind: str) -> bytes:
+        """Return a view of a target as JSON; until the target changes, it is prepared once for all."""
+        summary = self.summaries.get(name, {})
+        key = (name, kind, *(summary.get(figure) for figure in _VERSION))
+        if key not in self._views:
+            self._views[key] = asyncio.ensure_future(self.view(name, kind))
+            self._views[key].add_done_callback(partial(self._forget_failed, key))
+            while len(self._views) > _VIEWS:
+                self._views.popitem(last=False)
+        self._views.move_to_end(key)
+        return await asyncio.shield(self._views[key])  # others wait for it if a client is gone
+
+    def _forget_failed(self, key: tuple[Any, ...], view: asyncio.Future[bytes]) -> None:
+        if view.cancelled() or view.exception() is not None:
+            self._views.pop(key, None)
+
+    async def describe(self, name: str, kind: str = "detail") -> dict[str, Any] | None:
+        """Return everything about a target, with a "report" if wanted; None if it does not exist."""
+        try:
+            found = await self.shared_view(name, kind)
+        except RequestError as error:
+            if error.status != 404:
+                raise
+            return None
+        entry = self.entry(name)
+        return None if entry is None else entry | msgspec.json.decode(found)
+
+    def entry(self, name: str) -> dict[str, Any] | None:
+        """Return the entry of a target in the list of targets; None if there is no such target."""
+        summary = self.summaries.get(name)
+        if summary is None:
+            return None
+        now = time.monotonic()
+        pace = self._paces.get(name, _Pace(now))
+        in_memory = name in self._in_memory[assign(name, len(self.channels))]
+        return {
+            "name": name,
+            **summary,
+            "state": "in memory" if in_memory else "on disk",
+            "rows_per_second": round(pace.rows_per_second(now), 3),
+            "seconds_since_rows": round(now - pace.at, 1) if pace.speed else None,
+            "seconds_between_rows": None if pace.gap is None else round(pace.gap, 1),
+        }
 
     def _require_room(self, name: str) -> None:
         """Refuse a request if too many are waiting."""
-        self.require_ready()
         if self.n_waiting >= self.limits.requests:
             raise busy(f"{self.n_waiting} requests are waiting: send more slowly")
         if self._queued[name] >= self.limits.waiting:
@@ -207,25 +243,23 @@ class Targets:
         self,
         what: str,
         name: str,
-        kind: str = "",
-        batch_id: str | None = None,
+        kind: str,
+        request_id: str | None = None,
         body: bytes = b"",
         arguments: Sequence[int] = (),
-    ) -> Reply:
+    ) -> bytes:
         """Send a request to the worker of a target, which finishes it even if the client is gone."""
         self._serial += 1
         worker = assign(name, len(self.channels))
         call = _Call(what, name, worker, asyncio.get_running_loop().create_future())
         self._pending[self._serial] = call
-        if what != "view":
-            self._queued[name] += 1
         self.channels[worker].send(
-            Request(self._serial, what, name, kind, batch_id, body, list(arguments))
+            Request(self._serial, what, name, kind, request_id, body, list(arguments))
         )
         reply = await call.answer
         if reply.status >= 400:
             raise RequestError(reply.status, reply.error, reply.headers)
-        return reply
+        return reply.body
 
     @property
     def n_waiting(self) -> int:
@@ -242,10 +276,6 @@ class Targets:
     def n_in_memory(self) -> int:
         """Targets in memory."""
         return sum(map(len, self._in_memory))
-
-    def has_in_memory(self, name: str) -> bool:
-        """Return whether a target is in memory."""
-        return name in self._in_memory[assign(name, len(self.channels))]
 
     def worker_memory(self) -> list[float]:
         """Return the bytes of memory of each worker process; empty if they are not known."""
@@ -277,22 +307,34 @@ class Targets:
         """Answer a request."""
         call = self._pending.pop(reply.id)
         name = call.name
+        for what, n in reply.counts.items():
+            self.metrics.counters[what].inc(n)
         if call.what != "view":
             self._queued[name] -= 1
             if not self._queued[name]:
                 del self._queued[name]
                 self._new.discard(name)
-        if call.what == "delete" and reply.status < 400:
-            del self.summaries[name]
-            self._listen(name, reply)
+        is_deleted = call.what == "delete" and reply.status < 400
+        if is_deleted:
+            self._forget(name)
         elif reply.summary:
             self.summaries[name] = msgspec.json.decode(reply.summary)
-            self._listen(name, reply)
+            if n_rows := reply.counts.get("rows"):
+                self._paces.setdefault(name, _Pace(0.0)).count(n_rows)
             self._send_alarms(call.worker, reply.alarms)
+        if self.hub.slots and (is_deleted or reply.summary):
+            self.hub.publish(name, reply.body)
         if not call.answer.done():
             call.answer.set_result(reply)
         if not self._pending:
             self._idle.set()
+
+    def _forget(self, name: str) -> None:
+        """Forget a target that was deleted."""
+        del self.summaries[name]
+        self._paces.pop(name, None)
+        for key in [key for key in self._views if key[0] == name]:
+            del self._views[key]
 
     def _send_alarms(self, worker: int, content: bytes) -> None:
         """Send alarms; their worker is notified when receivers have them."""
@@ -318,7 +360,7 @@ class Targets:
     def _on_end(self, worker: int) -> None:
         """Fail, unless the worker was to end."""
         self._ended[worker] = True
-        if not self._closing and self._failure is None:
+        if not self._closing and not self._has_failed:
             self._fail(
                 BaryflowError(
                     "a worker process has ended: no acknowledged row is lost; start the service again "
@@ -331,10 +373,9 @@ class Targets:
         self._started[worker].set()
 
     def _fail(self, error: Exception) -> None:
-        self._failure = self._failure or error
-        is_running, self.state = self.state == "ready", "failed"
+        is_first, self._has_failed, self.state = not self._has_failed, True, "failed"
         _log.error("%s", error)
-        if is_running and self.on_failure is not None:
+        if is_first and self.on_failure is not None:
             self.on_failure(error)
 
 

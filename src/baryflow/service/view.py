@@ -17,7 +17,7 @@ from baryflow.estimators._predict import in_view, source_mixtures
 from baryflow.estimators._watching import known_target
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.runtime.session import Rows, Session
-from baryflow.service.target_record import certify
+from baryflow.service.worker_targets import certify, describe_proportions
 from baryflow.validation import Floats
 
 #: The most deviating columns and nearest components to return.
@@ -54,7 +54,7 @@ def picture(session: Session) -> dict[str, Any]:
         "baselines": [
             {"class": classes[one.code], "rows": int(one.n_rows)} for one in model.state_.baselines
         ],
-        "proportions": _proportions(model, classes),
+        "proportions": describe_proportions(session),
         "new_classes": classes[session.config.n_classes :],
         "certificate": certify(session),
         "recent": _recent(session, projection),
@@ -279,13 +279,6 @@ def _baseline_class(session: Session) -> str:
     known = [str(name) for name in session.model.classes_.tolist()]
     alarms = AlarmConfig() if session.alarms is None else session.alarms.config
     return next((name for name in alarms.normal if name in known), known[0])
-
-
-def _proportions(model: OnlineDaDiL, classes: list[str]) -> dict[str, float | None]:
-    shares = getattr(model, "proportions_", None)
-    if shares is None:
-        return {}
-    return {name: to_number(share) for name, share in zip(classes, shares, strict=True)}
 
 
 def _columns(model: OnlineDaDiL) -> list[dict[str, Any]]:

@@ -39,11 +39,10 @@ from baryflow.exceptions import BaryflowError
 from baryflow.runtime import Session
 from baryflow.runtime.session import describe_error
 from baryflow.runtime.store import Entry, Message
-from baryflow.service.errors import RequestError, storage_error, to_json
-from baryflow.service.parsing import Parser
-from baryflow.service.target_record import detail, list_alarms
+from baryflow.service.errors import RequestError, no_target, storage_error
+from baryflow.service.parsing import Parser, Posted, PostedLabels, to_json
 from baryflow.service.view import explain, picture
-from baryflow.service.worker_targets import WorkerTargets
+from baryflow.service.worker_targets import WorkerTargets, detail, list_alarms
 
 _log = logging.getLogger("baryflow.service")
 _LENGTH = struct.Struct("<I")
@@ -149,26 +148,16 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 class Worker:
     """The models and the store of a share of the targets.
 
-    Parameters
-    ----------
-    targets : WorkerTargets
-    parser : Parser
-    every : int
-        Batches of the journal after which sessions are committed.
-    seconds : float
-        Longest time from a batch to the commit of its session.
-
-    Attributes
-    ----------
-    n_replayed, n_applied, n_snapshots, n_commits, n_batches : int
-        Batches replayed at the start and applied since, times that all sessions changed before were
-        committed, writes of the journal, and batches in them.
+    Sessions are committed after `every` batches of the journal, and at the latest `seconds` after the
+    first batch. ``totals`` has the batches ``replayed`` at the start and ``applied`` since;
+    ``snapshots``, which is how often all sessions changed before were committed; ``commits`` of the
+    journal, and the ``batches`` in them.
     """
 
     def __init__(self, targets: WorkerTargets, parser: Parser, every: int, seconds: float) -> None:
         self.targets, self._parser, self._every, self._seconds = targets, parser, every, seconds
         self._loop, self._store = targets.loop, targets.loop.store
-        self.n_replayed = self.n_applied = self.n_snapshots = self.n_commits = self.n_batches = 0
+        self.totals = dict.fromkeys(("replayed", "applied", "snapshots", "commits", "batches"), 0)
         self._views = ThreadPoolExecutor(1, "baryflow-views")
         self._backlog: list[Request] = []
         self._since = 0.0  # when the first batch was applied that is not committed
@@ -182,19 +171,19 @@ class Worker:
         """Resume from the store, then answer requests until one of them is ``close``."""
         self._send = send
         try:
-            self.n_replayed = self.targets.recover()
+            self.totals["replayed"] = self.targets.recover()
         except BaseException as error:
             send(_failure(error, 503))
             self._close()
             return
         alarms = self._describe_alarms(self.targets.unsent())
         body = to_json(self.targets.summaries)
-        send(Reply(0, body=body, alarms=alarms, totals=self._totals(), in_memory=self._moved()))
+        send(Reply(0, body=body, alarms=alarms, totals=self.totals, in_memory=self._moved()))
         is_open = True
         while is_open:
-            before = self.n_applied
+            before = self.totals["applied"]
             is_open = self._answer(inbox)
-            self._commit_some(self.n_applied - before)
+            self._commit_some(self.totals["applied"] - before)
         if not self._failed:
             self._commit(None)
         self._close()
@@ -202,14 +191,6 @@ class Worker:
     def _close(self) -> None:
         self._views.shutdown()
         self._store.close()
-
-    def _totals(self) -> dict[str, int]:
-        return {
-            "replayed": self.n_replayed,
-            "snapshots": self.n_snapshots,
-            "commits": self.n_commits,
-            "batches": self.n_batches,
-        }
 
     def _moved(self) -> list[str] | None:
         """Return the targets in memory, if they are others than before."""
@@ -278,7 +259,8 @@ class Worker:
                 self._refuse(request, error)
             return []
         if self._is_durable:
-            self.n_commits, self.n_batches = self.n_commits + 1, self.n_batches + len(entries)
+            self.totals["commits"] += 1
+            self.totals["batches"] += len(entries)
         return [(request, entry) for (request, _), entry in zip(accepted, entries, strict=True)]
 
     @property
@@ -291,34 +273,31 @@ class Worker:
         Raise RequestError if the request is invalid, and OSError if the disk is full.
         """
         name, targets, parser = request.name, self.targets, self._parser
-        found: Entry | dict[str, Any]
+        if request.what != "rows":
+            self._require(name)
+        if request.what == "delete":
+            return targets.entry_of_deletion(name)
+        if request.what == "command":
+            return targets.entry_of_command(name, parser.parse_command(request.body, request.kind))
+        posted: Posted | PostedLabels
         if request.what == "rows":
-            found = targets.entry_of_rows(
-                name, parser.parse(request.body, request.kind, request.batch_id)
-            )
-        elif request.what in ("labels", "baseline"):
-            if request.what == "labels":
-                labels = parser.parse_labels(request.body, request.batch_id)
-            else:
-                normal = getattr(targets.config.model, "normal_class_", None)
-                labels = parser.parse_baseline(request.body, request.batch_id, normal)
-            self._require(name)
-            found = targets.entry_of_labels(name, labels)
-        elif request.what == "command":
-            command = parser.parse_command(request.body, request.kind)
-            self._require(name)
-            found = targets.entry_of_command(name, command)
+            posted = parser.parse(request.body, request.kind, request.batch_id)
+        elif request.what == "labels":
+            posted = parser.parse_labels(request.body, request.batch_id)
         else:
-            self._require(name)
-            found = targets.entry_of_deletion(name)
-        if isinstance(found, Entry):
-            return found
-        self._reply(Reply(request.id, body=to_json({"target": name, **found}), counts={"repeated": 1}))
+            normal = getattr(targets.config.model, "normal_class_", None)
+            posted = parser.parse_baseline(request.body, request.batch_id, normal)
+        answer = targets.find_answer(name, posted)
+        if answer is None:
+            if isinstance(posted, Posted):
+                return targets.entry_of_rows(name, posted)
+            return targets.entry_of_labels(name, posted)
+        self._reply(Reply(request.id, body=to_json({"target": name, **answer}), counts={"repeated": 1}))
         return None
 
     def _require(self, name: str) -> None:
         if name not in self.targets.summaries:
-            raise RequestError(404, f"there is no target {name!r}: post rows to create it")
+            raise no_target(name)
 
     def _apply(self, accepted: list[tuple[Request, Entry]]) -> None:
         """Apply batches that are in the journal, and answer their requests."""
@@ -335,7 +314,7 @@ class Worker:
                 if self._is_durable:
                     self._fail(error)
                 continue
-            self.n_applied += 1
+            self.totals["applied"] += 1
             if request.what == "delete":
                 self._reply(Reply(request.id, 204))
             else:
@@ -414,7 +393,7 @@ class Worker:
 
     def _reply(self, reply: Reply) -> None:
         """Send the answer to a request that has used a session."""
-        self._send(msgspec.structs.replace(reply, totals=self._totals(), in_memory=self._moved()))
+        self._send(msgspec.structs.replace(reply, totals=self.totals, in_memory=self._moved()))
 
     # -- commits ---------------------------------------------------------------------------------
 
@@ -435,8 +414,8 @@ class Worker:
         first = self.targets.sessions.first()
         if first is None or first > self._until:
             self._until, self._since = 0, time.monotonic()
-            self.n_snapshots += 1
-            self._send(Reply(0, totals=self._totals()))
+            self.totals["snapshots"] += 1
+            self._send(Reply(0, totals=self.totals))
 
     def _commit(self, most: int | None) -> None:
         try:
@@ -555,18 +534,7 @@ class ProcessChannel:
 
 
 def fork(n: int, make: Callable[[int], Worker]) -> list[ProcessChannel]:
-    """Fork `n` workers.
-
-    Parameters
-    ----------
-    n : int
-    make : callable
-        Return the worker of a number from 0; called in its process, which opens its store then.
-
-    Returns
-    -------
-    list of ProcessChannel
-    """
+    """Fork `n` workers; each is made from its number, from 0, in its process, which opens its store."""
     pairs = [socket.socketpair() for _ in range(n)]
     # Objects that are not collected are not written to, so their memory stays shared.
     frozen_before = gc.get_freeze_count() > 0
