@@ -32,7 +32,7 @@ from baryflow.estimators._explanations import (
     propose,
     weigh,
 )
-from baryflow.estimators._predict import classify, explained_logits
+from baryflow.estimators._predict import classify, weigh_logs
 from baryflow.estimators._sources import PREDICTOR_FLOOR, SourceKnowledge, SourceModel
 from baryflow.estimators._state import Adaptation, TargetState, clean, see_scale, summarise
 from baryflow.validation import Booleans, Floats, Integers
@@ -40,7 +40,7 @@ from baryflow.validation import Booleans, Floats, Integers
 #: Explanations less likely than this are dropped, and at most as many are kept.
 _UNLIKELY, _MOST = 0.01, 6
 #: Steps in which an unmoved dictionary finds plan and coordinates of a target.
-_MATCHING_STEPS = 3
+_MATCHING_STEPS = 1
 #: Added to class probabilities before the logarithm: none is a veto.
 _VETO_FLOOR = 1e-2
 
@@ -62,13 +62,13 @@ def adapt(sources: SourceKnowledge, state: TargetState) -> TargetState:
     explanations = [_explain(*one) for one in zip(candidates, fitted, strict=True)]
     if len(labelled.codes):
         # The experts know rows better than what the candidates were chosen by.
-        said = [explained_logits(sources, one, labelled.rows) for one in explanations]
-        logs = logs + label_likelihoods(np.stack(said), logs, labelled)
+        said = classify(sources, explanations, labelled.rows)
+        logs = logs + label_likelihoods(said, logs, labelled)
     kept = _choose(candidates, logs)
     weights = np.exp(log_softmax(logs[kept])).tolist()
     ranked = tuple(replace(explanations[i], weight=w) for i, w in zip(kept, weights, strict=True))
     best = next(i for i in kept.tolist() if fitted[i] is not None)
-    adaptation = _collect(sources, seen, raw_logs, ranked, candidates[best], fitted[best])
+    adaptation = _collect(sources, seen, raw_logs, ranked, fitted[best])
     return replace(
         state,
         adaptation=adaptation,
@@ -91,14 +91,15 @@ def _collect(
     seen: TargetSummary,
     raw_logs: Floats,
     explanations: tuple[Explanation, ...],
-    candidate: Candidate,
     fitted: FittedDictionary,
 ) -> Adaptation:
     """Return an adaptation: explanations, and what is shown of the best of them that adapts."""
     model, shares = sources.model, seen.masses / seen.masses.sum()
-    known_stds = model.floor_stds(fitted.known)
-    believed = next(one for one in explanations if one.reconstruction is not None)
-    found = expert_logs(sources, believed, seen.means, raw_logs).argmax(axis=2)
+    adapting = [one for one in explanations if one.adapts]
+    logs = expert_logs(sources, adapting, seen.means, raw_logs, everyone=False)
+    plain = unadapted_logits(sources, seen.means, raw_logs)
+    parts = weigh_logs(sources, explanations, logs, plain)
+    believed = logs[0].argmax(axis=2)
     return Adaptation(
         mass=seen.mass,
         explanations=explanations,
@@ -106,11 +107,11 @@ def _collect(
         coordinates=fitted.target.coordinates,
         losses=fitted.losses,
         known_means=fitted.known.means.copy(),
-        known_stds=known_stds,
+        known_stds=model.floor_stds(fitted.known),
         resemblance=compare_sources(fitted.dictionary, fitted.target, model.domains),
-        typical=_typical_distance(sources, seen, candidate, fitted.known.means, known_stds),
-        ambiguity=_measure_ambiguity(classify(sources, explanations, seen.means, raw_logs), shares),
-        agreements=np.asarray((found[:, None] == found[None]) @ shares),
+        typical=fitted.typical,
+        ambiguity=_measure_ambiguity(parts, shares),
+        agreements=np.asarray((believed[:, None] == believed[None]) @ shares),
     )
 
 
@@ -138,7 +139,7 @@ def explain(
     domain_model, prior = model.domain_model.leave_out_still(seen), model.expected_prior
     votes = combine(unadapted_logits(sources, seen.means, raw_logs))
     trained = prior if sources.user_prior else sources.plain.shares
-    candidates = propose(domain_model, seen, prior, votes, trained, baselines)
+    candidates = propose(domain_model, seen, prior, votes, trained, baselines, labelled.codes)
     if not committee.adapts:
         return [candidates[0], candidates[-1]], np.array([-np.inf, 0.0])
     if not committee.explains:
@@ -211,18 +212,15 @@ def label_likelihoods(logits: Floats, log_weights: Floats, labelled: Labelled) -
 
 
 def _typical_distance(
-    sources: SourceKnowledge, seen: TargetSummary, candidate: Candidate, there: Floats, stds: Floats
+    masses: Floats, means: Floats, variances: Floats, known: Points, stds: Floats
 ) -> float:
     """Return the median over rows of the expected distance of each component's rows."""
-    model = sources.model
-    means = model.project(seen.means, candidate.centre, candidate.scale)
-    variances = seen.variances_in(model.metric(candidate.scale))
     precision = 1.0 / np.square(stds)
     expected = (np.square(means) + variances) @ precision.T
-    expected += np.vecdot(np.square(there), precision) - 2.0 * means @ (there * precision).T
+    expected += np.vecdot(np.square(known.means), precision) - 2.0 * means @ (known.means * precision).T
     nearest = np.maximum(expected.min(axis=1), 0.0) / means.shape[1]
     order = np.argsort(nearest)
-    reached = np.cumsum(seen.masses[order]) >= 0.5 * seen.masses.sum()
+    reached = np.cumsum(masses[order]) >= 0.5 * masses.sum()
     return max(float(nearest[order][reached.argmax()]), 1e-12)
 
 
@@ -268,6 +266,8 @@ class FittedDictionary:
     known : Points
         The reconstruction before the atoms moved towards the target. Afterwards they are closer to
         what is new in it.
+    typical : float
+        Median distance of the rows from it.
     """
 
     dictionary: Dictionary
@@ -276,6 +276,7 @@ class FittedDictionary:
     reconstruction: Mixture
     labelled: Mixture
     known: Points
+    typical: float
 
 
 def fit_dictionary(
@@ -320,6 +321,13 @@ def fit_dictionary(
         reconstruction,
         _label(model, seen.masses, variances, target, reconstruction),
         known,
+        _typical_distance(
+            seen.masses,
+            points[:, : model.n_dimensions],
+            variances,
+            known,
+            model.floor_stds(known),
+        ),
     )
 
 

@@ -86,8 +86,8 @@ class KernelMachine:
 
     @cached_property
     def _squares(self) -> NDArray[np.float32]:
-        """Squared norms of the vectors."""
-        return np.asarray(np.vecdot(self.vectors, self.vectors))
+        """Squared norms of the vectors, times gamma."""
+        return np.asarray(np.float32(self.gamma) * np.vecdot(self.vectors, self.vectors))[:, None]
 
     @cached_property
     def _blocks(self) -> list[tuple[slice, NDArray[np.float32]]]:
@@ -98,8 +98,9 @@ class KernelMachine:
         ends, blocks = np.cumsum(self.counts), []
         for a, (end, count) in enumerate(zip(ends, self.counts, strict=True)):
             own = slice(int(end - count), int(end))
-            blocks.append((own, np.insert(self.duals[:, own], a, 0.0, axis=0).T))
-            blocks[-1][1][:, :a] *= -1.0
+            duals = np.insert(self.duals[:, own], a, 0.0, axis=0)
+            duals[:a] *= -1.0
+            blocks.append((own, duals))
         return blocks
 
     @cached_property
@@ -116,23 +117,21 @@ class KernelMachine:
         return intercepts, least
 
     def _margins(self, Z: Floats) -> Floats:
-        rows = np.clip(Z, -_FAR, _FAR).astype(np.float32)
-        kernel = (np.float32(2.0) * rows) @ self.vectors.T
-        np.subtract(np.vecdot(rows, rows)[:, None] + self._squares, kernel, out=kernel)
-        np.maximum(kernel, 0.0, out=kernel)
-        kernel *= np.float32(-self.gamma)
-        np.exp(kernel, out=kernel)
-        k = len(self.classes)
+        # Rows side by side: what belongs to a vector, or to two classes, then stands together.
+        columns = np.clip(Z, -_FAR, _FAR).astype(np.float32).T
+        gamma = np.float32(self.gamma)
+        kernel = self.vectors @ (np.float32(2.0) * gamma * columns)
+        kernel -= self._squares
+        kernel -= gamma * np.square(columns).sum(axis=0)
+        np.exp(np.minimum(kernel, 0.0, out=kernel), out=kernel)
+        # duels[a, b]: class a against class b, positive if class a wins.
+        halves = np.stack([duals @ kernel[own] for own, duals in self._blocks])
         intercepts, least = self._pairs
-        # duels[:, a, b]: class a against class b, positive if class a wins.
-        halves = np.empty((len(Z), k, k), dtype=np.float32)
-        for a, (own, duals) in enumerate(self._blocks):
-            np.matmul(kernel[:, own], duals, out=halves[:, a])
-        duels = halves - halves.transpose(0, 2, 1)
-        duels += intercepts
-        wins = (duels > least).astype(np.float32) @ np.ones(k, dtype=np.float32)  # sums of few ones
-        confidence = duels.sum(axis=2, dtype=np.float64)
-        return np.asarray(wins + confidence / (3.0 * (np.abs(confidence) + 1.0)))
+        duels = halves - halves.swapaxes(0, 1)
+        duels += intercepts[:, :, None]
+        wins = (duels > least[:, :, None]).sum(axis=1)
+        confidence = duels.sum(axis=1, dtype=np.float64)
+        return np.asarray(wins + confidence / (3.0 * (np.abs(confidence) + 1.0))).T
 
     def proba(self, Z: Floats) -> Floats:
         """Return the softmax of the margins."""

@@ -24,50 +24,63 @@ _ALIKE = 0.1
 
 
 class Question:
-    """Complete rows to classify under an explanation; what several experts need is computed once."""
+    """Complete rows to classify under explanations; what several experts need is computed once.
+
+    With `everyone` also classifiers that hardly count in the committee are asked.
+    """
 
     def __init__(
         self,
         sources: SourceKnowledge,
-        explanation: Explanation,
+        explanations: Sequence[Explanation],
         X: Floats,
         raw_logs: Floats | None,
-        per_domain_logs: Floats | None = None,
+        *,
+        everyone: bool,
     ) -> None:
-        self.sources, self.explanation, self.X = sources, explanation, X
-        self._raw_logs, self._per_domain_logs = raw_logs, per_domain_logs
+        self.sources, self.explanations, self.X = sources, explanations, X
+        self._raw_logs, self._everyone = raw_logs, everyone
 
     @cached_property
     def log_ratios(self) -> Floats:
-        """What the class proportions add to log-probabilities of the plain classifiers.
+        """What the class proportions add to log-probabilities, shape (n_explanations, 1, n_classes).
 
         Half-way from the expected ones: the rows to come may differ.
         """
         prior = self.sources.model.expected_prior
-        shares = 0.5 * (self.explanation.proportions + prior)
+        shares = 0.5 * (np.stack([one.proportions for one in self.explanations]) + prior)
         if self.sources.user_prior:
-            return self.sources.plain.prior_log_ratios(shares)
-        return np.log(np.maximum(shares, FLOOR) / np.maximum(prior, FLOOR))
+            return self.sources.plain.prior_log_ratios(shares)[:, None]
+        return np.log(np.maximum(shares, FLOOR) / np.maximum(prior, FLOOR))[:, None]
 
     @cached_property
     def raw_logs(self) -> Floats:
-        """Log-probabilities of the plain classifiers on raw rows."""
-        logs = self.sources.plain.raw_logs(self.X) if self._raw_logs is None else self._raw_logs
-        return np.asarray(logs + self.log_ratios)
+        """Log-probabilities by plain classifiers of raw rows, shape (n_classifiers, n, n_classes)."""
+        return self.sources.plain.raw_logs(self.X) if self._raw_logs is None else self._raw_logs
 
     @cached_property
     def per_domain_logs(self) -> Floats:
-        """The same on rows standardised with the target's centre and scale."""
-        one, found = self.explanation, self._per_domain_logs
-        if found is None:
-            found = self.sources.plain.per_domain_logs(self.X, one.centre, one.scale)
-        return np.asarray(found + self.log_ratios)
+        """The same on rows standardised as each explanation has it, with its number as second index.
+
+        Classifiers are asked once for all explanations, and once for those with hardly another
+        calibration. Those that are not asked have zeros.
+        """
+        plain, like = self.sources.plain, _find_alike(self.explanations)
+        asked, which = np.unique(like, return_inverse=True)
+        distinct = [self.explanations[i] for i in asked.tolist()]
+        Z = plain.reduce(np.concatenate([(self.X - one.centre) / one.scale for one in distinct]))
+        n = len(plain.names)
+        tables = np.zeros((n, len(Z), self.sources.model.n_classes))
+        counts = self.sources.committee.weights[n : 2 * n] > _NEGLIGIBLE
+        for number in np.flatnonzero(counts | self._everyone).tolist():
+            tables[number] = np.log(plain.per_domain[number].proba(Z) + FLOOR)
+        return tables.reshape(n, len(distinct), len(self.X), -1)[:, which]
 
     @cached_property
-    def view_rows(self) -> Floats:
-        """Rows in the discriminant view."""
-        one = self.explanation
-        return self.sources.model.project(self.X, one.centre, one.scale)
+    def view_rows(self) -> list[Floats]:
+        """Rows in the discriminant view of each explanation."""
+        model = self.sources.model
+        return [model.project(self.X, one.centre, one.scale) for one in self.explanations]
 
 
 def unadapted_logits(sources: SourceKnowledge, X: Floats, raw_logs: Floats | None = None) -> Floats:
@@ -81,7 +94,10 @@ def unadapted_logits(sources: SourceKnowledge, X: Floats, raw_logs: Floats | Non
 
 @dataclass(frozen=True)
 class Expert:
-    """One that gives rows a log-probability of every class."""
+    """One that gives rows a log-probability of every class.
+
+    Its function returns them under each explanation, shape (n_explanations, n, n_classes).
+    """
 
     name: str
     description: str
@@ -122,39 +138,19 @@ def describe_experts(sources: SourceKnowledge) -> dict[str, str]:
 
 def expert_logs(
     sources: SourceKnowledge,
-    explanation: Explanation,
+    explanations: Sequence[Explanation],
     X: Floats,
     raw_logs: Floats | None = None,
-    per_domain_logs: Floats | None = None,
+    *,
+    everyone: bool = True,
 ) -> Floats:
-    """Return the log-probabilities of all experts, shape (n_experts, n, n_classes).
+    """Return the log-probabilities of all experts, shape (n_explanations, n_experts, n, n_classes).
 
-    `raw_logs` and `per_domain_logs` are those of the plain classifiers, if they are known.
+    Explanations must adapt. `raw_logs` are those of the plain classifiers on raw rows, if known.
+    Without `everyone` classifiers per domain that hardly count in the committee are not asked.
     """
-    question = Question(sources, explanation, X, raw_logs, per_domain_logs)
-    return np.stack([expert.log_proba(question) for expert in list_experts(sources.plain.names)])
-
-
-def ask_together(
-    sources: SourceKnowledge, explanations: Sequence[Explanation], X: Floats
-) -> Floats | None:
-    """Ask the classifiers per domain about rows under several explanations at once.
-
-    Shape (n_explanations, n_classifiers, n, n_classes). Classifiers that hardly count in the committee
-    are not asked: zeros. Explanations with hardly another calibration are asked once: their class
-    proportions, which differ, come on top.
-    """
-    if not explanations:
-        return None
-    plain, like = sources.plain, _find_alike(explanations)
-    asked = [explanations[i] for i in np.unique(like).tolist()]
-    Z = plain.reduce(np.concatenate([(X - one.centre) / one.scale for one in asked]))
-    n = len(plain.names)
-    tables = np.zeros((n, len(Z), sources.model.n_classes))
-    for number in np.flatnonzero(sources.committee.weights[n : 2 * n] > _NEGLIGIBLE).tolist():
-        tables[number] = np.log(plain.per_domain[number].proba(Z) + FLOOR)
-    found = tables.reshape(n, len(asked), len(X), -1).swapaxes(0, 1)
-    return found[np.searchsorted(np.unique(like), like)]
+    question = Question(sources, explanations, X, raw_logs, everyone=everyone)
+    return np.stack([one.log_proba(question) for one in list_experts(sources.plain.names)], axis=1)
 
 
 def _find_alike(explanations: Sequence[Explanation]) -> Integers:
@@ -172,22 +168,25 @@ def _are_alike(first: Explanation, other: Explanation) -> bool:
 
 
 def _raw(number: int, question: Question) -> Floats:
-    return np.asarray(question.raw_logs[number])
+    return np.asarray(question.raw_logs[number] + question.log_ratios)
 
 
 def _per_domain(number: int, question: Question) -> Floats:
-    return np.asarray(question.per_domain_logs[number])
+    return np.asarray(question.per_domain_logs[number] + question.log_ratios)
 
 
 def _reconstruction(question: Question) -> Floats:
-    return _log_proba(question.explanation.reconstruction, question.view_rows)
+    return _log_proba([one.reconstruction for one in question.explanations], question.view_rows)
 
 
 def _components(question: Question) -> Floats:
-    return _log_proba(question.explanation.labelled, question.view_rows)
+    return _log_proba([one.labelled for one in question.explanations], question.view_rows)
 
 
-def _log_proba(mixture: Mixture | None, Z: Floats) -> Floats:
-    if mixture is None:
-        raise ValueError("not adapting has no mixtures of the target")
-    return np.log(mixture.predict_proba(Z) + FLOOR)
+def _log_proba(mixtures: Sequence[Mixture | None], rows: Sequence[Floats]) -> Floats:
+    found = []
+    for mixture, Z in zip(mixtures, rows, strict=True):
+        if mixture is None:
+            raise ValueError("not adapting has no mixtures of the target")
+        found.append(mixture.predict_proba(Z))
+    return np.log(np.stack(found) + FLOOR)

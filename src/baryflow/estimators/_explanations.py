@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baryflow.core.discriminant import Discriminants
 from baryflow.core.logs import log_softmax, logsumexp
@@ -41,6 +43,8 @@ _SAME = 0.05
 _AROUND = 16
 #: No class is taken to be rarer than this.
 RAREST = 1e-3
+#: Classes that dominate at a start: those of labels, and those that classifiers of raw rows find often.
+_STARTS = 6
 #: Numbers that all starts may take at a time: with many classes and columns there are fewer starts.
 _BUDGET = 2**22
 #: Variance below which a column does not vary, in units of the usual one.
@@ -114,9 +118,16 @@ class DomainModel:
         """Return rows of a domain with this calibration, or with each of a stack of them."""
         if centre.ndim == 1:
             return np.asarray(((X - centre) / scale) @ self.basis)
-        # A stack of small matrices instead of a stack of all rows; an offset costs no digits.
+        # A stack of small matrices instead of a stack of all rows; an offset costs no digits, so that 32
+        # bits are enough to search for proportions.
         shifts = ((centre - centre[0]) / scale) @ self.basis
-        return np.asarray((X - centre[0]) @ (self.basis / scale[:, :, None]) - shifts[:, None])
+        matrices = self._basis_32 / scale[:, :, None].astype(np.float32)
+        return np.asarray((X - centre[0]).astype(np.float32) @ matrices - shifts[:, None])
+
+    @cached_property
+    def _basis_32(self) -> NDArray[np.float32]:
+        """The basis in 32 bits."""
+        return self.basis.astype(np.float32)
 
     def squared_distances(self, V: Floats) -> Floats:
         """Return the squared distances of seen rows from the places of all classes."""
@@ -219,6 +230,11 @@ class Explanation:
     reconstruction: Mixture | None = None
     labelled: Mixture | None = None
 
+    @property
+    def adapts(self) -> bool:
+        """Whether it is any but not adapting."""
+        return self.reconstruction is not None
+
 
 def varies(variance: Floats, usual_scale: Floats) -> Booleans:
     """Return which columns vary, compared with how they usually do; all if none does."""
@@ -233,6 +249,7 @@ def propose(
     votes: Floats,
     trained: Floats,
     baselines: Sequence[Baseline] = (),
+    codes: Integers | None = None,
 ) -> list[Candidate]:
     """Return what could explain a target, the expected proportions first, not adapting last.
 
@@ -247,14 +264,18 @@ def propose(
     trained : array of shape (n_classes,)
         Class proportions of their training rows.
     baselines : sequence of Baseline
+    codes : array of int, optional
+        Classes of labelled rows.
     """
     moments, n_classes = model.moments, len(prior)
     voted = estimate_proportions(votes, seen.masses, trained, prior)
     average = seen.masses @ votes / seen.masses.sum()
     each = _DOMINATING * np.eye(n_classes) + (1.0 - _DOMINATING) * prior
     size = len(seen.masses) * (seen.means.shape[1] + n_classes) + moments.means.size
-    room = max(_BUDGET // size - 2, 0)
-    starts = np.stack([prior, average, *each[np.argsort(-average, kind="stable")[:room]]])
+    room = min(_STARTS, max(_BUDGET // size - 2, 0))
+    found_often = average if codes is None else average + np.bincount(codes, minlength=n_classes)
+    often = np.argsort(-found_often, kind="stable")[:room]
+    starts = np.stack([prior, average, *each[often]])
     found = [prior]
     names = [EXPECTED]
     for q in [*_settle(model, seen, starts), voted]:

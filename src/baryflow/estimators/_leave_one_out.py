@@ -424,14 +424,14 @@ def _try(
     true = explain_as(knowledge, summary, normalise_proportions(counts.astype(np.float64)))
     raw = fold.knowledge.plain.raw_logs(X)
     found = adaptation.explanations
+    adapting = [one for one in found if one.adapts]
+    logs = iter(expert_logs(knowledge, [true, *adapting], X, raw))
     trial = Trial(
         fold=number,
         stream=stream,
-        true_logs=expert_logs(knowledge, true, X, raw),
+        true_logs=next(logs),
         log_weights=np.log([max(one.weight, 1e-300) for one in found]),
-        logs=tuple(
-            None if one.reconstruction is None else expert_logs(knowledge, one, X, raw) for one in found
-        ),
+        logs=tuple(next(logs) if one.adapts else None for one in found),
         unadapted=unadapted_logits(knowledge, X, raw),
         agreements=adaptation.agreements,
         codes=fold.codes[ahead],

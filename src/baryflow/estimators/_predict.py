@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from baryflow.core.dictionary import Dictionary, Points
 from baryflow.core.logs import log_softmax, logsumexp
 from baryflow.core.mixture import Mixture
 from baryflow.estimators._committee import combine, measure_agreement
-from baryflow.estimators._experts import ask_together, expert_logs, unadapted_logits
+from baryflow.estimators._experts import expert_logs, unadapted_logits
 from baryflow.estimators._explanations import Explanation
 from baryflow.estimators._feedback import Answers, choose_rows, measure_disagreement
 from baryflow.estimators._novelty import NOVELTY_THRESHOLD, Familiar, nearest_distance
@@ -62,7 +61,7 @@ def find_answers(sources: SourceKnowledge, state: TargetState, rows: Floats) -> 
         probabilities = predict_unadapted(sources, rows)
     else:
         probabilities = predict_explained(sources, adaptation, rows)
-    logs = expert_logs(sources, adaptation.believed, rows)
+    logs = expert_logs(sources, [adaptation.believed], rows)[0]
     return Answers.of(probabilities, logs, standardise(sources, adaptation, rows))
 
 
@@ -79,29 +78,29 @@ def classify(
     """
     if raw_logs is None:
         raw_logs = sources.plain.raw_logs(X)
-    adapting = [one for one in explanations if one.reconstruction is not None]
-    answers = ask_together(sources, adapting, X)
-    per_domain = repeat(None) if answers is None else iter(answers)
-    parts = []
-    for one in explanations:
-        known = None if one.reconstruction is None else next(per_domain)
-        logs = log_softmax(explained_logits(sources, one, X, raw_logs, known), axis=1)
-        parts.append(np.log(max(one.weight, np.finfo(np.float64).tiny)) + logs)
-    return np.stack(parts)
+    adapting = [one for one in explanations if one.adapts]
+    logs = expert_logs(sources, adapting, X, raw_logs, everyone=False) if adapting else None
+    return weigh_logs(sources, explanations, logs, unadapted_logits(sources, X, raw_logs))
 
 
-def explained_logits(
+def weigh_logs(
     sources: SourceKnowledge,
-    one: Explanation,
-    X: Floats,
-    raw_logs: Floats | None = None,
-    per_domain_logs: Floats | None = None,
+    explanations: Sequence[Explanation],
+    logs: Floats | None,
+    unadapted: Floats,
 ) -> Floats:
-    """Return the logits of complete rows under one explanation."""
-    if one.reconstruction is None:
-        return unadapted_logits(sources, X, raw_logs)
-    logs = expert_logs(sources, one, X, raw_logs, per_domain_logs)
-    return np.asarray(np.tensordot(sources.committee.weights, logs, 1))
+    """Return what :func:`classify` does, from the experts' logs under all explanations that adapt.
+
+    `unadapted` are the logits of not adapting.
+    """
+    adapts = np.array([one.adapts for one in explanations])
+    logits = np.empty((len(explanations), *unadapted.shape))
+    logits[~adapts] = unadapted
+    if logs is not None:
+        logits[adapts] = np.tensordot(sources.committee.weights, logs, (0, 1))
+    weights = np.array([one.weight for one in explanations])
+    prior = np.log(np.maximum(weights, np.finfo(np.float64).tiny))
+    return np.asarray(prior[:, None, None] + log_softmax(logits, axis=2))
 
 
 def standardise(sources: SourceKnowledge, adaptation: Adaptation, X: Floats) -> Floats:

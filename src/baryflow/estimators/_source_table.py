@@ -170,8 +170,13 @@ class ClassMoments:
 
         As they have if its classes are as frequent as in the sources on average.
         """
-        base_means, base = self._mix(self.proportions, _NO_VARIANCE)
+        base_means, base = self._base
         return np.asarray((self.means - base_means[:, None]) / np.sqrt(base)[:, None])
+
+    @cached_property
+    def _base(self) -> tuple[Floats, Floats]:
+        """Mean and variance of the columns of every source for the sources' mean proportions."""
+        return self._mix(self.proportions, _NO_VARIANCE)
 
     @cached_property
     def usual(self) -> tuple[Floats, Floats]:
@@ -212,7 +217,7 @@ class ClassMoments:
         self, mean: Floats, variance: Floats, shares: Floats
     ) -> tuple[Floats, Floats, Floats, Floats]:
         """Return centre and scale as the sources have it on average, and how they differ about it."""
-        base_means, base = self._mix(self.proportions, _NO_VARIANCE)
+        base_means, base = self._base
         means, variances = self._mix(shares, np.maximum(_LEAST_VARIANCE * base, _NO_VARIANCE))
         steps = (means - base_means) / np.sqrt(base)
         ratios = 0.5 * np.log(variances / base)
@@ -229,12 +234,9 @@ class ClassMoments:
 
     def _mix(self, shares: Floats, floor: Floats | float) -> tuple[Floats, Floats]:
         """Return mean and variance of the columns of every source, had it these proportions."""
-        n_sources, n_classes, d = self.means.shape
-        shape = (*shares.shape[:-1], n_sources, d)
-        by_class = self.means.transpose(1, 0, 2).reshape(n_classes, -1)
-        squares = self.squares.transpose(1, 0, 2).reshape(n_classes, -1)
-        means = (shares @ by_class).reshape(shape)
-        variances = (shares @ squares).reshape(shape) - np.square(means)
+        # One source at a time: their tables stand together, and may be large.
+        means = np.stack([shares @ one for one in self.means], axis=-2)
+        variances = np.stack([shares @ one for one in self.squares], axis=-2) - np.square(means)
         return means, np.maximum(variances, floor)
 
 

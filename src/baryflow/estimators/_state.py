@@ -45,7 +45,7 @@ class Adaptation:
     @property
     def believed(self) -> Explanation:
         """The likeliest explanation that adapts."""
-        return next(one for one in self.explanations if one.reconstruction is not None)
+        return next(one for one in self.explanations if one.adapts)
 
     @property
     def proportions(self) -> Floats:
