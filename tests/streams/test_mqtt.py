@@ -142,11 +142,32 @@ def test_messages_on_disk_are_recognised_after_several_kills(broker, publisher):
         assert rows_of(take(source, 12)) == list(range(8, 20))
 
 
-def test_only_what_can_be_delivered_again_is_remembered(broker, publisher):
-    with subscribe(broker, "long?inflight=4") as source:
-        publisher.send_all("long", [{"n": i} for i in range(40)])
-        last = take(source, 40)[-1]
-    assert len(last.cursor["known"].split()) == 2 * 4
+def test_messages_are_recognised_if_the_broker_sends_more_than_inflight(broker, publisher):
+    with subscribe(broker, "burst?inflight=8"):
+        pass
+    publisher.send_all("burst", [{"n": i} for i in range(200)])
+    with subscribe(broker, "burst?inflight=8") as source:
+        batches = take(source, 8)  # mosquitto 2.0.11 sends up to 8 more with each acknowledgement
+        while batch := source.read(8, 1.0):
+            batches.append(batch)  # its acknowledgements do not arrive: the process is killed
+    n = len(rows_of(batches))
+    assert rows_of(batches) == list(range(n))
+    with subscribe(broker, "burst?inflight=8") as source:
+        source.seek(batches[-1].cursor)
+        publisher.send_all("burst", [{"n": 200}])
+        assert rows_of(take(source, 201 - n)) == list(range(n, 201))
+
+
+def test_messages_are_forgotten_once_the_broker_has_read_their_acknowledgements(broker, publisher):
+    with subscribe(broker, "long?inflight=8") as source:
+        known = []
+
+        def advance():
+            publisher.send_all("long", [{"n": len(known) + i / 8} for i in range(8)])
+            known.append(len(take(source, 8)[-1].cursor["known"].split()))
+
+        wait_until(lambda: len(known) > 20 and known[-1] < 40, lambda: known, step=advance)
+    assert min(known[3:]) >= 16
 
 
 def test_messages_with_qos_0_do_not_make_the_source_forget_others(broker, publisher):
@@ -220,8 +241,7 @@ def test_a_lost_session_is_reported(tmp_path):
     with Broker(tmp_path, configuration=forgetful) as broker, subscribe(broker, "lost") as source:
         with Publisher(broker.port) as publisher:
             publisher.send_all("lost", [{"n": 1}])
-            publisher.send_all("lost", [{"n": 7}], name="seven")
-            take(source, 2)
+            take(source, 1)
         broker.restart()
         notices, until = "", time.monotonic() + PATIENCE
         while "has lost the session" not in notices:
@@ -230,8 +250,7 @@ def test_a_lost_session_is_reported(tmp_path):
         assert "connected again after" in notices
         wait_until(lambda: broker.output().count(" 1 lost\n") == 2)  # subscribed again
         with Publisher(broker.port) as publisher:
-            # Packet identifiers start again, so only the one with an id is a repetition.
-            publisher.send_all("lost", [{"n": 7}], name="seven")
+            # Packet identifiers start again, so this is not a repetition.
             publisher.send_all("lost", [{"n": 1}, {"n": 2}])
             assert rows_of(take(source, 2)) == [1.0, 2.0]
 

@@ -8,8 +8,10 @@ not receive the broker's acknowledgement. For the broker that is a new message, 
 publisher has given to the message shows that it is not. Correlation data is no such id: all messages of
 one request share it.
 
-A broker sends at most ``inflight`` messages before it has read the acknowledgement of the first. So what
-it can deliver again is among the last ``inflight`` messages, even if it has read no acknowledgement.
+A broker should send at most ``inflight`` messages before it has read the acknowledgement of the first,
+but mosquitto 2.0.11 sends up to ``inflight`` more with each acknowledgement. So a broker is asked now
+and then whether it has read the acknowledgements, and until it answers their messages can be delivered
+again. The question is to subscribe again: a broker answers what it reads on a connection in order.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.backoff import SLICE, Backoff
@@ -179,11 +182,15 @@ class _Connection:
             self.disconnect()
             raise self.error
 
-    def send_ack(self, number: int, mid: int) -> None:
-        """Acknowledge a message that arrived on connection `number`, unless that is lost."""
+    def send_ack(self, number: int, mid: int, then: Callable[[], None] = lambda: None) -> None:
+        """Acknowledge a message that arrived on connection `number`, unless that is lost.
+
+        `then` sends something more on the same connection.
+        """
         with self._lock:
             if number == self.number:
                 self.client.ack(mid, 1)
+                then()
 
     def disconnect(self) -> None:
         """Send what is left, disconnect, and end the thread."""
@@ -377,6 +384,8 @@ _ID_PROPERTY = "id"
 #: Remembered messages per message in flight. More than one, because a broker that is killed forgets the
 #: last acknowledgements and delivers those messages again, too.
 _REMEMBERED = 2
+#: Messages that a broker can have sent without having read their acknowledgements: one per identifier.
+_MOST_UNREAD = 65_535
 #: Items that may be queued, as a multiple of ``inflight``; only messages with QoS 0 can be as many.
 _CAPACITY = 4
 
@@ -444,9 +453,11 @@ class MqttSource(_Connection, Source):
         self._items: queue.Queue[_Delivery | _NewSession | str | None]
         self._items = queue.Queue(_CAPACITY * self._inflight)
         #: Key → number of the messages that can be delivered again, the oldest first; those up to
-        #: `_on_disk` are on disk.
+        #: `_on_disk` are on disk. With QoS 0 the number is 0.
         self._known: dict[str, int] = {}
-        self._remembered = _REMEMBERED * self._inflight
+        #: The broker has read the acknowledgements up to this message, and was asked up to this one.
+        self._settled = self._asked = 0
+        self._question: int | None = None  # packet identifier of the last question
         self._acks: deque[tuple[int, _Delivery]] = deque()  # to send once this message is on disk
         self._received = self._on_disk = 0
         self._has_rows = False  # whether more sampled rows are due
@@ -518,8 +529,8 @@ class MqttSource(_Connection, Source):
                     "use the same, or another checkpoint folder"
                 )
         self._received = self._on_disk = int(cursor["received"])
-        self._known = dict.fromkeys(cursor["known"].split(), 0)
-        self._remembered = max(self._remembered, len(self._known))  # `inflight` may have been higher
+        self._known = dict.fromkeys(cursor["known"].split(), self._received)
+        self._asked = self._received
         if self._sampler is None:
             self._decoder.position = int(cursor["position"])
         else:
@@ -534,8 +545,19 @@ class MqttSource(_Connection, Source):
     def _send_acks(self) -> None:
         """Acknowledge what is on disk, in order of arrival."""
         while self._acks and self._acks[0][0] <= self._on_disk:
-            _, delivery = self._acks.popleft()
-            self.send_ack(delivery.connection, delivery.mid)
+            number, delivery = self._acks.popleft()
+            is_due = number >= self._asked + self._inflight
+            ask = partial(self._ask, number) if is_due else lambda: None
+            self.send_ack(delivery.connection, delivery.mid, ask)
+
+    def _ask(self, number: int) -> None:
+        """Ask whether the broker has read the acknowledgements up to a message.
+
+        Older messages are settled as well: what the broker did not know to be acknowledged, it has
+        delivered before this one.
+        """
+        self._asked = number
+        self._question = self._subscribe()
 
     def close(self) -> None:
         """Disconnect; for a durable source the broker keeps what arrives from now on."""
@@ -583,12 +605,19 @@ class MqttSource(_Connection, Source):
             number = self._received
             if item.mid or item.repeatable:  # any other is delivered at most once
                 self._known.pop(item.key, None)
-                self._known[item.key] = number
-                if len(self._known) > self._remembered:
-                    del self._known[next(iter(self._known))]
+                self._known[item.key] = number if item.mid else 0
+                self._forget_settled()
         if item.mid:
             self._acks.append((number, item))
         return new
+
+    def _forget_settled(self) -> None:
+        """Forget the oldest messages, unless the broker may not have read their acknowledgements."""
+        while len(self._known) > _REMEMBERED * self._inflight:
+            oldest = next(iter(self._known))
+            if self._known[oldest] > self._settled and len(self._known) <= _MOST_UNREAD:
+                break
+            del self._known[oldest]
 
     def _forget(self, session: _NewSession) -> str:
         """Forget packet identifiers, which a new session uses again; return what is lost."""
@@ -625,13 +654,18 @@ class MqttSource(_Connection, Source):
             self._put(f"{self.endpoint}: connected {away}")
         if not session:
             self._put(_NewSession(again))
+        self._subscribe()
+
+    def _subscribe(self) -> int | None:
+        """Subscribe, and return the packet identifier; None if the connection is lost."""
         options = _subscribing.SubscribeOptions
         # A retained row is from the past; a retained value of a tag is the last one.
         rows = self._sampler is None
         retained = options.RETAIN_DO_NOT_SEND if rows else options.RETAIN_SEND_IF_NEW_SUB
-        self.client.subscribe(
+        _, mid = self.client.subscribe(
             self.endpoint.path, options=options(qos=self._qos, retainHandling=retained)
         )
+        return cast("int | None", mid)
 
     def lost(self, reason: str) -> None:
         """Report the loss of the connection."""
@@ -642,8 +676,8 @@ class MqttSource(_Connection, Source):
         """Wake the reader, which raises the error."""
         self._put(None)
 
-    def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: Any, ____: Any) -> None:
-        """Check whether the subscription was granted."""
+    def _on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ____: Any) -> None:
+        """Check whether the subscription was granted; it may have been a question."""
         if reasons[0].value >= _FAILURE:
             self.fail(
                 "not permitted to read this topic: check the topic, and the permissions of this user"
@@ -651,6 +685,9 @@ class MqttSource(_Connection, Source):
             return
         if reasons[0].value < self._qos:
             self._put(f"{self.endpoint}: the broker granted less than QoS 1: messages may be lost")
+        with self._lock:
+            if mid == self._question:
+                self._settled = self._asked
         self._subscribed = True
         self._tried.set()
 
