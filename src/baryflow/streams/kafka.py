@@ -460,11 +460,7 @@ class KafkaSource(Source):
     def attach(self, assigned: Assigned, revoked: Revoked) -> None:
         """Share the topic with the other members of its group.
 
-        Both functions are called by :meth:`read` (`revoked` also by :meth:`close`), in its thread, which
-        raises their errors. `assigned` gets the name of a partition that this process now owns, and
-        returns the cursor of its last batch on disk, or None if it was never read. `revoked` gets the
-        name of a partition before it is given up, and also after it was lost, when another member may
-        own it already.
+        Both functions are called in the thread of :meth:`read`, which raises their errors.
         """
         if self._group is None:
             raise InvalidInputError("a topic is shared in a group: add ?group=NAME to the URL")

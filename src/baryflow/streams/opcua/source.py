@@ -310,13 +310,13 @@ class OpcUaSource(Source):
             return
         await asyncio.sleep(0.3)  # a server may write its history with a delay
         known = {address: self._latest[address] for address in nodes if address in self._latest}
-        history = _History(nodes, self._convert, known)
+        history, reported = _History(nodes, self._convert, known), False
         if nodes:
             since = instant_text(round(begin * SECOND))
             self._report(f"reading the history of {self._endpoint} since {since}")
         async for values in history.read(end):
-            if history.begins and self._continued:
-                self._continued = False
+            if history.begins and self._continued and not reported:
+                reported = True
                 reason = "the server's history does not reach back"
                 self._later(self._skip, begin, min(history.begins), reason)
             await self._deliver(values)

@@ -44,19 +44,6 @@ _COUNTED = {
 }
 
 
-class SampledRow(NamedTuple):
-    """The values of one target at one instant."""
-
-    instant: int  # microseconds since the epoch
-    key: str
-    values: list[float]
-
-    @property
-    def time(self) -> str:
-        """The instant as text."""
-        return instant_text(self.instant)
-
-
 #: A value with its time in microseconds; None is a missing value.
 _Value = tuple[int, float | None]
 _NEVER: _Value = (-1, None)
@@ -143,8 +130,9 @@ class Sampler:
     >>> sampler = Sampler(["flow", "speed"], [Tag("FI1", "flow"), Tag("SI1", "speed")], interval=10)
     >>> for address, value, time in [("FI1", 1.5, 8), ("SI1", 9, 9), ("FI1", 2.5, 12), ("SI1", 8, 24)]:
     ...     known = sampler.update(address, value, time)
-    >>> [(row.time, row.values) for row in sampler.pop_rows()]
-    [('1970-01-01T00:00:10Z', [1.5, 9.0]), ('1970-01-01T00:00:20Z', [2.5, 9.0])]
+    >>> batch = sampler.batch()
+    >>> batch.times, batch.rows.tolist()
+    (['1970-01-01T00:00:10Z', '1970-01-01T00:00:20Z'], [[1.5, 9.0], [2.5, 9.0]])
     """
 
     def __init__(
@@ -367,33 +355,25 @@ class Sampler:
         begin, end = instant_text(first * self._interval), instant_text(last * self._interval)
         return f"{count} instant{'s' * (count > 1)} from {begin} to {end}"
 
-    def pop_rows(self, n: int | None = None) -> list[SampledRow]:
-        """Return the next rows that are due, at most `n`, by time and then by target."""
-        self.prepare(n)
-        rows, self._ready = self._ready[:n], self._ready[n:] if n is not None else []
-        self.position += len(rows)
-        return [
-            SampledRow(instant, key, [math.nan if value is None else value for value in values])
-            for instant, key, values in rows
-        ]
-
     def batch(self, n: int | None = None) -> Batch:
-        """Return the next rows that are due, at most `n`, with all notices.
+        """Return the next rows that are due, at most `n`, by time and then by target, with all notices.
 
         The cursor holds :meth:`state` as ``"sampler"``.
         """
-        first, rows = self.position + 1, self.pop_rows(n)
+        self.prepare(n)
+        rows, self._ready = self._ready[:n], self._ready[n:] if n is not None else []
         notices, self._notices = self._notices, []
-        times = [row.time for row in rows]
-        pairs = zip(rows, times, strict=True)
+        first, self.position = self.position + 1, self.position + len(rows)
+        times, keys = [instant_text(instant) for instant, _, _ in rows], [key for _, key, _ in rows]
+        values = np.array([values for _, _, values in rows], dtype=float)  # NaN for None
         return Batch(
-            rows=np.array([row.values for row in rows], dtype=float).reshape(-1, len(self.columns)),
+            rows=values.reshape(-1, len(self.columns)),
             positions=np.arange(first, first + len(rows)),
             times=times,
-            keys=[row.key for row in rows],
+            keys=keys,
             rejected=[],
             cursor={"sampler": self.state()},
-            offsets=[f"{row.key}@{time}" if row.key else time for row, time in pairs],
+            offsets=[f"{key}@{time}" if key else time for key, time in zip(keys, times, strict=True)],
             notices=notices,
         )
 
