@@ -42,7 +42,7 @@ _INTERRUPTED = "interrupted; finished work is kept, run the same command again t
 _DOCS = "docs/benchmarks/tennessee-eastman.md"
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType[tuple[int, ...]]):
     """Numbers and ranges from `low` to `high`, such as ``1,3-5``."""
 
     name = "numbers"
@@ -70,7 +70,7 @@ class Numbers(click.ParamType):
         return tuple(sorted(numbers))
 
 
-class Magnitude(click.ParamType):
+class Magnitude(click.ParamType[tuple[tuple[int, int], float]]):
     """The size of a fault in a mode: ``MODE:FAULT=SHARE``."""
 
     name = "mode:fault=share"
