@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import time
@@ -347,10 +346,10 @@ class Topics:
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send the row in one message, or a message for each tag."""
-        moment = {"time": instant_text(stamp * SECOND)}
-        messages = [{"value": value, **moment} for value in row]
-        if not self._per_tag:
-            messages = [moment | dict(zip((one.label for one in VARIABLES), row, strict=True))]
+        record = _to_record(row, stamp)
+        messages = [record]
+        if self._per_tag:
+            messages = [{"value": value, "time": record["time"]} for value in row]
         for sink, message in zip(self._sinks, messages, strict=True):
             sink.write([message])
 
@@ -376,12 +375,16 @@ def publish_rows(
 
 def write_table(rows: NDArray[np.floating[Any]], path: Path, start: int) -> None:
     """Write rows with plant time to a CSV file."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["time", *(variable.label for variable in VARIABLES)])
-        for number, row in enumerate(rows.astype(np.float64).tolist()):
-            table.writerow([instant_text((start + number * INTERVAL) * SECOND), *row])
+    table = open_sink(path)
+    numbered = enumerate(rows.astype(np.float64).tolist())
+    table.write([_to_record(row, start + number * INTERVAL) for number, row in numbered])
+    table.close()
     echo(f"{path}: {count_of(len(rows), 'row')}", err=True)
+
+
+def _to_record(row: list[float], stamp: int) -> dict[str, Any]:
+    labels = (variable.label for variable in VARIABLES)
+    return {"time": instant_text(stamp * SECOND), **dict(zip(labels, row, strict=True))}
 
 
 def parse_start(text: str | None) -> int:
