@@ -76,6 +76,7 @@ _EXTRAS = {
 }
 #: Logger of the messages that people see as plain text; each command has a child of it.
 LOGGER = "baryflow.cli"
+_log = logging.getLogger(LOGGER)
 _WARNINGS = "baryflow.warnings"
 #: Events of a stream that are logged as they come.
 _LOGGED = dict.fromkeys(("column", "drift", "alarm", "warning"), logging.WARNING)
@@ -121,15 +122,13 @@ def file_size(path: Path) -> str:
 class Line:
     """A status line that overwrites itself on a terminal.
 
-    Without a terminal, the status is logged every `log_every` seconds, or never if that is None.
+    Without a terminal, the status is logged every `every` seconds.
     """
 
-    def __init__(self, log_every: float | None = None, logger: str = LOGGER) -> None:
+    def __init__(self, log: logging.Logger = _log, every: float = 60.0) -> None:
         self._watched = sys.stderr.isatty() and not _logs_json()
         self._shown = False
-        self._log_every = math.inf if log_every is None else log_every
-        self._logged = time.monotonic()
-        self._log = logging.getLogger(logger)
+        self._every, self._log, self._logged = every, log, time.monotonic()
 
     def show(self, text: str, **fields: Any) -> None:
         """Replace the line; `fields` are added to a JSON log."""
@@ -137,7 +136,7 @@ class Line:
             width = shutil.get_terminal_size().columns - 1
             click.echo(f"\r{safe(text)[:width]:<{width}}", err=True, nl=False)
             self._shown = True
-        elif time.monotonic() - self._logged >= self._log_every:
+        elif time.monotonic() - self._logged >= self._every:
             self._logged = time.monotonic()
             self._log.info("%s", text, extra={"fields": fields})
 
@@ -351,7 +350,7 @@ def report_errors(interrupted: str = "interrupted.", log_format: str = "text") -
             if log_format == "text":
                 raise
             fields = {"exit_code": error.exit_code}
-            logging.getLogger(LOGGER).log(error.level, "%s", error.message, extra={"fields": fields})
+            _log.log(error.level, "%s", error.message, extra={"fields": fields})
             raise click.exceptions.Exit(error.exit_code) from error
 
 

@@ -126,7 +126,7 @@ def simulate(folder: Path, jobs: int, magnitude: tuple[Any, ...], **options: Any
     """
     with report_errors(_INTERRUPTED):
         plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitude)}, **options)
-        with Line(log_every=60) as line:
+        with Line() as line:
             done = simulation.simulate(folder, plan, jobs=jobs, progress=make_progress(line))
     echo(f"{count_of(done.total, 'file')} in {folder}, {done.total - done.found} of them new", err=True)
     for trip in done.redrawn:
@@ -183,7 +183,7 @@ def encode(
                 how = f"{options['encoder']},{options['runs'] or 'all'}"
                 echo(f"{how},{target},{left_out},{accuracy:.5f}")
             return
-        with Line(log_every=60) as line:
+        with Line() as line:
             found = encoding.encode(
                 folder,
                 out,
