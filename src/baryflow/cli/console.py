@@ -164,7 +164,7 @@ class Progress:
     """Show how much is done, and how long the rest takes.
 
     It is called with what is done, the total, and a description. With a `unit` both are shown. If the
-    work `resumes`, so is the rate, for which what the first call has done does not count. If `stop`
+    work `resumes`, the rate is, too; what the first call has done does not count towards it. If `stop`
     returns True, :class:`Interrupted` is raised with the text `stopped`.
     """
 
@@ -186,8 +186,9 @@ class Progress:
         start, before = self._began.setdefault(what if self.resumes else "", first)
         left = time_left(done - before, total - before, now - start)
         ending = "" if left is None else f", {duration(left)} left"
-        if self.resumes and done > before:
-            ending = f"  {(done - before) / max(now - start, 1e-9):,.0f}/s{ending}"
+        rate = (done - before) / max(now - start, 1e-9)
+        if self.resumes and rate >= 1.0:
+            ending = f"  {rate:,.0f}/s{ending}"
         counts = f"{done:,} of {count_of(total, self.unit)}: " if self.unit else ""
         text = f"{self.name} {bar(done / max(total, 1))}  {counts}{what}{ending}"
         self.line.show(text, event="progress", done=done, total=total)
@@ -294,20 +295,19 @@ def _log_to_console(log_format: str) -> Iterator[None]:
     handler.addFilter(_is_for_console)
     text = _TextFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(_JsonFormatter() if log_format == "json" else text)
-    root, ours, shown = logging.getLogger(), logging.getLogger(LOGGER), warnings.showwarning
-    level = ours.level
+    root, shown, level = logging.getLogger(), warnings.showwarning, _log.level
 
     def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
         logging.getLogger(_WARNINGS).warning("%s", in_options(str(message)))
 
     root.addHandler(handler)
-    ours.setLevel(logging.INFO)
+    _log.setLevel(logging.INFO)
     warnings.showwarning = show_warning
     try:
         yield
     finally:
         warnings.showwarning = shown
-        ours.setLevel(level)
+        _log.setLevel(level)
         root.removeHandler(handler)
 
 
