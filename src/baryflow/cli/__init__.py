@@ -59,8 +59,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and take its defaults from the configuration file."""
-        if args[0] not in COMMANDS and (meant := _closest(args[0])) is not None:
-            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {meant!r}?", ctx)
+        if args[0] not in COMMANDS:
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not set(rest) & set(_HELP):
             content, where = _read_config(ctx.params.get("config"), name, ctx)
@@ -90,12 +90,6 @@ def main(config: Path | None) -> None:
     (batch-size = 64 under [run]). The command line wins over the environment,
     and the environment over the file. The section [alarms] of the file turns alarms on.
     """
-
-
-def _closest(name: str) -> str | None:
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(name, COMMANDS, n=1)), None)
 
 
 def _read_config(config: Path | None, name: str, ctx: click.Context) -> tuple[dict[str, Any], str]:

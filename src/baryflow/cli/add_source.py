@@ -66,7 +66,7 @@ def add_source(
         rows, labels = _match(table, columns, fitted)
         refuse_empty_columns(table)
         echo(describe(table), err=True)
-        with Line(log_every=30.0) as line:
+        with Line() as line:
             fitted.set_params(n_jobs=jobs, verbose=Progress(line))
             fitted.add_source(InOrder(rows), labels, source)
         fitted.set_params(verbose=False)

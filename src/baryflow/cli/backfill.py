@@ -16,13 +16,10 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.runtime import Totals
 from baryflow.validation import count_of
 
-#: Seconds between two status lines in a log.
-_LOG_EVERY = 30.0
 #: Failed targets that are named.
 _NAMED = 5
 _INTERRUPTED = "interrupted; finished work is kept, run the same command again to resume"
-_LOGGER = "baryflow.cli.backfill"
-log = logging.getLogger(_LOGGER)
+log = logging.getLogger("baryflow.cli.backfill")
 
 
 @click.command(
@@ -78,7 +75,7 @@ def backfill(
         from baryflow.distributed.cluster import connect
         from baryflow.distributed.fleet import backfill as run_backfill
 
-        with stop_on_signals() as stop, Line(_LOG_EVERY, _LOGGER) as line:
+        with stop_on_signals() as stop, Line(log) as line:
             with connect(dask, workers) as client:
                 found = run_backfill(
                     fitted,

@@ -76,6 +76,7 @@ _EXTRAS = {
 }
 #: Logger of the messages that people see as plain text; each command has a child of it.
 LOGGER = "baryflow.cli"
+_log = logging.getLogger(LOGGER)
 _WARNINGS = "baryflow.warnings"
 #: Events of a stream that are logged as they come.
 _LOGGED = dict.fromkeys(("column", "drift", "alarm", "warning"), logging.WARNING)
@@ -121,15 +122,13 @@ def file_size(path: Path) -> str:
 class Line:
     """A status line that overwrites itself on a terminal.
 
-    Without a terminal, the status is logged every `log_every` seconds, or never if that is None.
+    Without a terminal, the status is logged every `every` seconds.
     """
 
-    def __init__(self, log_every: float | None = None, logger: str = LOGGER) -> None:
+    def __init__(self, log: logging.Logger = _log, every: float = 60.0) -> None:
         self._watched = sys.stderr.isatty() and not _logs_json()
         self._shown = False
-        self._log_every = math.inf if log_every is None else log_every
-        self._logged = time.monotonic()
-        self._log = logging.getLogger(logger)
+        self._every, self._log, self._logged = every, log, time.monotonic()
 
     def show(self, text: str, **fields: Any) -> None:
         """Replace the line; `fields` are added to a JSON log."""
@@ -137,7 +136,7 @@ class Line:
             width = shutil.get_terminal_size().columns - 1
             click.echo(f"\r{safe(text)[:width]:<{width}}", err=True, nl=False)
             self._shown = True
-        elif time.monotonic() - self._logged >= self._log_every:
+        elif time.monotonic() - self._logged >= self._every:
             self._logged = time.monotonic()
             self._log.info("%s", text, extra={"fields": fields})
 
@@ -165,7 +164,7 @@ class Progress:
     """Show how much is done, and how long the rest takes.
 
     It is called with what is done, the total, and a description. With a `unit` both are shown. If the
-    work `resumes`, so is the rate, for which what the first call has done does not count. If `stop`
+    work `resumes`, the rate is, too; what the first call has done does not count towards it. If `stop`
     returns True, :class:`Interrupted` is raised with the text `stopped`.
     """
 
@@ -187,8 +186,9 @@ class Progress:
         start, before = self._began.setdefault(what if self.resumes else "", first)
         left = time_left(done - before, total - before, now - start)
         ending = "" if left is None else f", {duration(left)} left"
-        if self.resumes and done > before:
-            ending = f"  {(done - before) / max(now - start, 1e-9):,.0f}/s{ending}"
+        rate = (done - before) / max(now - start, 1e-9)
+        if self.resumes and rate >= 1.0:
+            ending = f"  {rate:,.0f}/s{ending}"
         counts = f"{done:,} of {count_of(total, self.unit)}: " if self.unit else ""
         text = f"{self.name} {bar(done / max(total, 1))}  {counts}{what}{ending}"
         self.line.show(text, event="progress", done=done, total=total)
@@ -295,20 +295,19 @@ def _log_to_console(log_format: str) -> Iterator[None]:
     handler.addFilter(_is_for_console)
     text = _TextFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(_JsonFormatter() if log_format == "json" else text)
-    root, ours, shown = logging.getLogger(), logging.getLogger(LOGGER), warnings.showwarning
-    level = ours.level
+    root, shown, level = logging.getLogger(), warnings.showwarning, _log.level
 
     def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
         logging.getLogger(_WARNINGS).warning("%s", in_options(str(message)))
 
     root.addHandler(handler)
-    ours.setLevel(logging.INFO)
+    _log.setLevel(logging.INFO)
     warnings.showwarning = show_warning
     try:
         yield
     finally:
         warnings.showwarning = shown
-        ours.setLevel(level)
+        _log.setLevel(level)
         root.removeHandler(handler)
 
 
@@ -351,7 +350,7 @@ def report_errors(interrupted: str = "interrupted.", log_format: str = "text") -
             if log_format == "text":
                 raise
             fields = {"exit_code": error.exit_code}
-            logging.getLogger(LOGGER).log(error.level, "%s", error.message, extra={"fields": fields})
+            _log.log(error.level, "%s", error.message, extra={"fields": fields})
             raise click.exceptions.Exit(error.exit_code) from error
 
 

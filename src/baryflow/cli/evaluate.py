@@ -154,7 +154,7 @@ def evaluate(
             "n_jobs": jobs,
         }
         check_and_describe(table, signals, labelled.label)
-        with Line(0.0) as line, warnings.catch_warnings():
+        with Line(every=0.0) as line, warnings.catch_warnings():
             # check_and_describe has named them.
             warnings.filterwarnings("ignore", "column .* rises from row to row")
             how["verbose"] = Progress(line, "evaluate", "domain")

@@ -27,8 +27,6 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.features.labelled import fit_signals
 from baryflow.validation import count_of
 
-#: Seconds between two status lines in a log.
-_LOG_EVERY = 30.0
 _NO_FEATURES = "workers make no features of raw signals; make them first"
 #: Options that do not apply with --dask, and the reasons.
 _LOCAL_ONLY = {
@@ -145,7 +143,7 @@ def _fit_here(model: OnlineDaDiL, labelled: LabelledFiles, how: FitOptions) -> N
     if normal is not None:
         normal = find_class(normal, table.y, "--normal-class")
     check_and_describe(table, signals, labelled.label)
-    with Line(_LOG_EVERY) as line, warnings.catch_warnings():
+    with Line() as line, warnings.catch_warnings():
         # check_and_describe has named them.
         warnings.filterwarnings("ignore", "column .* rises from row to row")
         model.set_params(class_prior=prior, verbose=Progress(line))
@@ -201,7 +199,7 @@ def _fit_on_dask(model: OnlineDaDiL, labelled: LabelledFiles, how: FitOptions) -
 
     with (
         stop_on_signals() as stop,
-        Line(_LOG_EVERY) as line,
+        Line() as line,
         connect(how.dask or "local", how.workers) as client,
     ):
         learn_sources(

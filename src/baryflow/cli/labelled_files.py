@@ -40,7 +40,7 @@ _MANY_NUMBERS, _ROWS_EACH = 100, 10
 _FEW = 10
 
 
-class LabelledFile(click.ParamType):
+class LabelledFile(click.ParamType[Path | str]):
     """A file that exists; with --dask also a folder or a URL."""
 
     name = "file"

@@ -108,7 +108,7 @@ class Count(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """Seconds, written with a unit: 3min, 500ms."""
 
     name = "duration"
@@ -121,7 +121,7 @@ class Duration(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """Bytes, written with a unit: 500MB, 2GiB."""
 
     name = "size"
@@ -134,7 +134,7 @@ class Size(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class OutputFile(click.ParamType):
+class OutputFile(click.ParamType[Path]):
     """A file to be written at the end of a long run, checked for being writable at the beginning."""
 
     name = "file"

@@ -52,10 +52,7 @@ LARGEST_BATCH = 1024
 _PATIENCE = 60.0
 #: Once the rows have ended: seconds without a label after which a topic holds no more of them.
 _LAST_LABELS = 2.0
-#: Seconds between two status lines in a log.
-_LOG_EVERY = 60.0
-_LOGGER = "baryflow.cli.run"
-log = logging.getLogger(_LOGGER)
+log = logging.getLogger("baryflow.cli.run")
 
 
 @dataclass(frozen=True)
@@ -250,7 +247,7 @@ def run(
             rows = _add_labels(rows, how.labels, form, how, stream, credentials)
         stack.callback(rows.close)
         stop = stack.enter_context(stop_on_signals())  # not before: Ctrl-C interrupts a slow connection
-        line = stack.enter_context(Line(_LOG_EVERY, _LOGGER))
+        line = stack.enter_context(Line(log))
         if metrics.url:
             log.info("metrics: %s/metrics", metrics.url)
         if is_url(stream.source):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import time
@@ -42,7 +41,7 @@ _INTERRUPTED = "interrupted; finished work is kept, run the same command again t
 _DOCS = "docs/benchmarks/tennessee-eastman.md"
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType[tuple[int, ...]]):
     """Numbers and ranges from `low` to `high`, such as ``1,3-5``."""
 
     name = "numbers"
@@ -70,7 +69,7 @@ class Numbers(click.ParamType):
         return tuple(sorted(numbers))
 
 
-class Magnitude(click.ParamType):
+class Magnitude(click.ParamType[tuple[tuple[int, int], float]]):
     """The size of a fault in a mode: ``MODE:FAULT=SHARE``."""
 
     name = "mode:fault=share"
@@ -127,7 +126,7 @@ def simulate(folder: Path, jobs: int, magnitude: tuple[Any, ...], **options: Any
     """
     with report_errors(_INTERRUPTED):
         plan = Plan(magnitudes={**MAGNITUDES, **dict(magnitude)}, **options)
-        with Line(log_every=60) as line:
+        with Line() as line:
             done = simulation.simulate(folder, plan, jobs=jobs, progress=make_progress(line))
     echo(f"{count_of(done.total, 'file')} in {folder}, {done.total - done.found} of them new", err=True)
     for trip in done.redrawn:
@@ -184,7 +183,7 @@ def encode(
                 how = f"{options['encoder']},{options['runs'] or 'all'}"
                 echo(f"{how},{target},{left_out},{accuracy:.5f}")
             return
-        with Line(log_every=60) as line:
+        with Line() as line:
             found = encoding.encode(
                 folder,
                 out,
@@ -347,10 +346,10 @@ class Topics:
 
     def publish(self, row: list[float], stamp: int) -> None:
         """Send the row in one message, or a message for each tag."""
-        moment = {"time": instant_text(stamp * SECOND)}
-        messages = [{"value": value, **moment} for value in row]
-        if not self._per_tag:
-            messages = [moment | dict(zip((one.label for one in VARIABLES), row, strict=True))]
+        record = _to_record(row, stamp)
+        messages = [record]
+        if self._per_tag:
+            messages = [{"value": value, "time": record["time"]} for value in row]
         for sink, message in zip(self._sinks, messages, strict=True):
             sink.write([message])
 
@@ -376,12 +375,16 @@ def publish_rows(
 
 def write_table(rows: NDArray[np.floating[Any]], path: Path, start: int) -> None:
     """Write rows with plant time to a CSV file."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["time", *(variable.label for variable in VARIABLES)])
-        for number, row in enumerate(rows.astype(np.float64).tolist()):
-            table.writerow([instant_text((start + number * INTERVAL) * SECOND), *row])
+    table = open_sink(path)
+    numbered = enumerate(rows.astype(np.float64).tolist())
+    table.write([_to_record(row, start + number * INTERVAL) for number, row in numbered])
+    table.close()
     echo(f"{path}: {count_of(len(rows), 'row')}", err=True)
+
+
+def _to_record(row: list[float], stamp: int) -> dict[str, Any]:
+    labels = (variable.label for variable in VARIABLES)
+    return {"time": instant_text(stamp * SECOND), **dict(zip(labels, row, strict=True))}
 
 
 def parse_start(text: str | None) -> int:
