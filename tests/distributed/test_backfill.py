@@ -375,9 +375,9 @@ def test_two_workers_with_the_same_group_write_the_same_files(client, job, undis
         path.unlink()
     group = Group(0, job, list(fleets.TARGETS), 1, "progress")
     both = [client.submit(run_group, group, key=f"one of two {n}") for n in range(2)]
-    for counts, failed in client.gather(both):
-        assert not failed
-        assert counts.predicted == sum(fleets.ROWS)
+    for report in client.gather(both):
+        assert not report.failed
+        assert report.predicted == sum(fleets.ROWS)
     assert fleets.content(folder / "out") == before[0]
     # One may write a state that the other has deleted already, which does no harm.
     assert fleets.content(folder / "state").items() >= before[1].items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,7 +22,7 @@ from baryflow.distributed.manifest import (
     load_manifests,
     named_by_folder,
 )
-from baryflow.distributed.output import BackfillPlan, Counts, Job, latest_state, load_config
+from baryflow.distributed.output import BackfillPlan, Job, Summary, latest_state, load_config
 from baryflow.distributed.parquet import Folder, refuse_mismatches
 from baryflow.distributed.store import open_store
 from baryflow.distributed.tasks import Progress, complete
@@ -36,33 +36,6 @@ from baryflow.validation import as_choice, as_count
 
 #: Rows of a target between two states: a worker that dies loses at most these, a second or two of work.
 EPOCH_ROWS = 2048
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Result of all calls of :func:`backfill` with the same state folder.
-
-    Attributes
-    ----------
-    targets : int
-    rows, used, predicted, quarantined : int
-        ``rows == used + quarantined``. Every row that is used is predicted. Of raw signals, windows are.
-    drifts : int
-        Number of detected drifts.
-    failed : dict of str → str
-        Targets that could not be followed to their end, with the reason. The same call tries them again.
-    unlearned : int
-        Rows that were predicted, but from which the model failed to learn; an event gives the reason.
-    """
-
-    targets: int
-    rows: int
-    used: int
-    predicted: int
-    quarantined: int
-    drifts: int
-    failed: dict[str, str] = field(default_factory=dict)
-    unlearned: int = 0
 
 
 def backfill(
@@ -225,22 +198,21 @@ def _run_groups(
     def report() -> None:
         progress(sum(rows_done.copy().values()), total, f"following {n_targets:,} targets")
 
-    counts, failed = Counts(), dict[str, str]()
+    summary = Summary()
     client.subscribe_topic(topic, receive)
     try:
         for number, result in complete(client, run_group, groups, report):
             if isinstance(result, BaseException):
                 reason = f"{type(result).__name__}: {result}"
-                failed |= dict.fromkeys(groups[number].targets, reason)
+                summary += Summary(failed=dict.fromkeys(groups[number].targets, reason))
             else:
-                counts += result[0]
-                failed |= result[1]
-                rows_done[number] = result[0].rows
+                summary += result
+                rows_done[number] = result.rows
     finally:
         with contextlib.suppress(Exception):  # do not hide the first error
             client.unsubscribe_topic(topic)
     report()
-    return Summary(n_targets, **asdict(counts), failed=failed)
+    return replace(summary, targets=n_targets)
 
 
 def _leave_out_unreadable(folder: Folder, key: str) -> tuple[Folder, dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -28,21 +28,34 @@ _MAX_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Rows of a target so far: ``rows == used + quarantined``.
+class Summary:
+    """Result of all calls of :func:`backfill` with the same state folder, for all targets or some.
 
-    `unlearned` rows were predicted, but the model failed to learn from them.
+    Attributes
+    ----------
+    targets : int
+    rows, used, predicted, quarantined : int
+        ``rows == used + quarantined``. Every row that is used is predicted. Of raw signals, windows are.
+    drifts : int
+        Number of detected drifts.
+    failed : dict of str → str
+        Targets that could not be followed to their end, with the reason. The same call tries them again.
+    unlearned : int
+        Rows that were predicted, but from which the model failed to learn; an event gives the reason.
     """
 
+    targets: int = 0
     rows: int = 0
     used: int = 0
     predicted: int = 0
     quarantined: int = 0
     drifts: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
     unlearned: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: Summary) -> Summary:
+        counts = {name: n + vars(other)[name] for name, n in vars(self).items() if name != "failed"}
+        return Summary(**counts, failed=self.failed | other.failed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +66,7 @@ class TargetSnapshot:
     """
 
     name: str
-    counts: Counts
+    counts: Summary
     session: SessionState | None  # None for rows that name no target
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from baryflow.distributed.manifest import NO_TARGET, encode_targets, named_by_folder
 from baryflow.distributed.output import (
     BackfillPlan,
-    Counts,
     Job,
+    Summary,
     TargetSnapshot,
     latest_state,
     states,
@@ -67,7 +67,7 @@ class Target:
     job: Job
     name: str
     ends: list[int]  # number of its rows up to the end of each manifest
-    counts: Counts = field(default_factory=Counts)  # as of the last finished epoch
+    counts: Summary = field(default_factory=Summary)  # as of the last finished epoch
     epoch: int = 0  # that comes next
     failure: str = ""  # why the target cannot be followed further
     _buffer: list[Slice] = field(default_factory=list)  # rows of the next epoch
@@ -114,7 +114,7 @@ class Target:
     def _find_state(self) -> TargetSnapshot | None:
         """Return the last state, perhaps one of another worker with the same group."""
         found = latest_state(self.job.state, self.name)
-        self.epoch, self.counts = (0, Counts()) if found is None else (found[0] + 1, found[1].counts)
+        self.epoch, self.counts = (0, Summary()) if found is None else (found[0] + 1, found[1].counts)
         return None if found is None else found[1]
 
     def _resume(self) -> Session | None:
@@ -143,7 +143,7 @@ class Target:
                 result.reject(epoch.rows, f"processing its epoch failed: {describe_error(error)}")
         rejected = sorted([*epoch.rejected, *result.rejected], key=lambda row: row.position)
         n_rows = epoch.stop - epoch.start
-        counts = self.counts + Counts(
+        counts = self.counts + Summary(
             rows=n_rows,
             used=n_rows - len(rejected),
             predicted=len(result.records),
