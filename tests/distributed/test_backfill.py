@@ -12,9 +12,9 @@ import pytest
 from baryflow import OnlineDaDiL, container, load
 from baryflow.distributed import backfill, open_target
 from baryflow.distributed.cluster import connect
+from baryflow.distributed.files import Files
 from baryflow.distributed.groups import Group, run_group
 from baryflow.distributed.output import BackfillPlan, Job
-from baryflow.distributed.store import Store
 from baryflow.distributed.targets import Slice, Target
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalFeatures, SignalModel
@@ -364,8 +364,8 @@ def test_raw_signals_are_predicted_by_window(client, tmp_path):
 def job(undisturbed):
     """The same backfill, to run groups directly."""
     _, folder = undisturbed
-    plan = Store(str(folder / "state")).load(BackfillPlan, "plan.bary")
-    return Job(plan, *(Store(str(folder / name)) for name in ("in", "state", "out")))
+    plan = Files(str(folder / "state")).load(BackfillPlan, "plan.bary")
+    return Job(plan, *(Files(str(folder / name)) for name in ("in", "state", "out")))
 
 
 def test_two_workers_with_the_same_group_write_the_same_files(client, job, undisturbed):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from baryflow import container
-from baryflow.distributed.store import Store
+from baryflow.distributed.files import Files
 from baryflow.exceptions import FileFormatError
 from baryflow.persistence import open_content
 from baryflow.runtime import Event, SessionConfig
@@ -62,7 +62,7 @@ class Summary:
 class TargetSnapshot:
     """Content of a state file: everything that is known of a target after an epoch.
 
-    Not called TargetState: the session holds a class of this name, and the codec stores class names.
+    Not called TargetState: the session holds a class of this name, and the codec keeps class names.
     """
 
     name: str
@@ -90,10 +90,10 @@ class Job:
     """A backfill, as its workers get it; they read the model themselves."""
 
     plan: BackfillPlan
-    source: Store
-    state: Store
-    output: Store
-    events: Store | None = None
+    source: Files
+    state: Files
+    output: Files
+    events: Files | None = None
 
     @cached_property
     def config(self) -> SessionConfig:
@@ -101,7 +101,7 @@ class Job:
         return load_config(self.state, self.plan)
 
 
-def load_config(state: Store, plan: BackfillPlan) -> SessionConfig:
+def load_config(state: Files, plan: BackfillPlan) -> SessionConfig:
     """Read the model with which targets are followed."""
     content = state.read("model.bary")
     if content is None:
@@ -110,18 +110,14 @@ def load_config(state: Store, plan: BackfillPlan) -> SessionConfig:
     return SessionConfig(base, plan.batch_size, plan.drift)
 
 
-def states(state: Store, target: str) -> Store:
+def states(state: Files, target: str) -> Files:
     """Return the folder of a target's states."""
     return state / "targets" / target_folder(target)
 
 
-def latest_state(state: Store, target: str) -> tuple[int, TargetSnapshot] | None:
+def latest_state(state: Files, target: str) -> tuple[int, TargetSnapshot] | None:
     """Return the last finished epoch of a target and the state after it; None if there is none."""
-    store = states(state, target)
-    for name in reversed(store.names()):
-        if name.endswith(".bary") and (found := store.load(TargetSnapshot, name)) is not None:
-            return int(name.removesuffix(".bary")), found
-    return None
+    return states(state, target).latest(TargetSnapshot)
 
 
 def target_folder(target: str) -> str:
@@ -138,7 +134,7 @@ def target_folder(target: str) -> str:
 
 
 def write_predictions(
-    store: Store, name: str, target: str, records: Sequence[dict[str, Any]], labels: Sequence[Any]
+    files: Files, name: str, target: str, records: Sequence[dict[str, Any]], labels: Sequence[Any]
 ) -> None:
     """Write predictions as Parquet; equal records give equal bytes.
 
@@ -163,21 +159,21 @@ def write_predictions(
         columns[column] = pa.array(map(str, values) if kind == pa.string() else values, kind)
     content = io.BytesIO()
     pq.write_table(pa.table(columns), content)
-    store.write(name, content.getvalue())
+    files.write(name, content.getvalue())
 
 
-def write_quarantine(store: Store, name: str, target: str, rejected: Sequence[Rejected]) -> None:
+def write_quarantine(files: Files, name: str, target: str, rejected: Sequence[Rejected]) -> None:
     """Write unusable rows with the reason as NDJSON: readers of the Parquet files must not get them."""
     records = (
         {"key": target, "position": row.position, "reason": row.reason, "raw": row.raw}
         for row in rejected
     )
-    store.write(name, "".join(map(encode_record, records)).encode())
+    files.write(name, "".join(map(encode_record, records)).encode())
 
 
-def write_events(store: Store, name: str, events: Sequence[Event]) -> None:
+def write_events(files: Files, name: str, events: Sequence[Event]) -> None:
     """Write events as NDJSON, like ``baryflow run --events``."""
-    store.write(name, "".join(encode_record(event.record()) for event in events).encode())
+    files.write(name, "".join(encode_record(event.record()) for event in events).encode())
 
 
 def _finite(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from baryflow.distributed.files import Files, numbered
 from baryflow.distributed.manifest import NO_TARGET, encode_targets, named_by_folder
 from baryflow.distributed.output import (
     BackfillPlan,
@@ -23,7 +24,6 @@ from baryflow.distributed.output import (
     write_quarantine,
 )
 from baryflow.distributed.parquet import Folder, Partition
-from baryflow.distributed.store import Store, numbered
 from baryflow.estimators._unknown import list_answers
 from baryflow.exceptions import BaryflowError, FileFormatError
 from baryflow.runtime import Event, Rows, Session
@@ -87,9 +87,9 @@ class Target:
         """Continue after the last finished epoch."""
         self._find_state()
         if self.has_work:
-            for store in self._stores():
-                if store is not None:
-                    store.delete_unfinished()
+            for files in self._folders():
+                if files is not None:
+                    files.delete_unfinished()
 
     def add(self, rows: Slice) -> bool:
         """Buffer rows of one epoch, and process it when it is complete; return whether it is."""
@@ -151,7 +151,7 @@ class Target:
             drifts=sum(event.kind == "drift" for event in result.events),
             unlearned=result.unlearned,
         )
-        store, predictions, quarantine, events = self._stores()
+        snapshots, predictions, quarantine, events = self._folders()
         if result.records:
             labels = list_answers(self.job.config.model).tolist()
             write_predictions(predictions, f"{name}.parquet", self.name, result.records, labels)
@@ -161,9 +161,7 @@ class Target:
             write_events(events, f"{name}.ndjson", happened)
         # Write the state last: if it exists, so do all other files of the epoch.
         after = None if session is None else session.state()
-        store.save(TargetSnapshot(self.name, counts, after), f"{name}.bary")
-        if self.epoch >= _STATES_KEPT:
-            store.delete(f"{numbered(self.epoch - _STATES_KEPT)}.bary")
+        snapshots.save_next(self.epoch, TargetSnapshot(self.name, counts, after), _STATES_KEPT)
         self.epoch, self.counts = self.epoch + 1, counts
 
     def _events(self, events: list[Event], rejected: list[Rejected]) -> list[Event]:
@@ -172,7 +170,7 @@ class Target:
         ordered = sorted([*unreadable, *events], key=lambda event: event.position)
         return [event.of_target(self.name) for event in ordered]
 
-    def _stores(self) -> tuple[Store, Store, Store, Store | None]:
+    def _folders(self) -> tuple[Files, Files, Files, Files | None]:
         """Return the folders of the target's states, predictions, quarantine and events."""
         job, folder = self.job, target_folder(self.name)
         nameless = self.name == NO_TARGET
