@@ -50,12 +50,7 @@ class Slice:
     @classmethod
     def join(cls, slices: list[Slice]) -> Slice:
         """Return consecutive slices as one."""
-        rows = Rows(
-            np.concatenate([one.rows.values for one in slices]),
-            np.concatenate([one.rows.positions for one in slices]),
-            [time for one in slices for time in one.rows.times],
-            [offset for one in slices for offset in one.rows.offsets],
-        )
+        rows = slices[0].rows.plus(*(one.rows for one in slices[1:]))
         rejected = [row for one in slices for row in one.rejected]
         return cls(rows, rejected, slices[0].start, slices[-1].stop)
 
