@@ -43,10 +43,10 @@ from baryflow import OnlineDaDiL
 from baryflow.datasets import make_domains
 from baryflow.distributed import backfill
 from baryflow.distributed.cluster import connect
+from baryflow.distributed.files import Files
 from baryflow.distributed.manifest import encode_targets
 from baryflow.distributed.output import BackfillPlan, Job
 from baryflow.distributed.parquet import Folder
-from baryflow.distributed.store import Store
 from baryflow.distributed.targets import Target, read_slices
 
 RESULTS = Path(__file__).parent / "results" / "fleet.csv"
@@ -178,7 +178,7 @@ def measure_shared(source, folder, n_rows, n_targets):
             np.bincount(codes, minlength=len(names))
     yield line(SHARED, n_targets, n_rows, time.perf_counter() - start, "", 1)
     plan = BackfillPlan(str(shared), "", "pump", None, COLUMNS, BATCH, "off", 2048)
-    job = Job(plan, *[Store(str(folder))] * 3)
+    job = Job(plan, *[Files(str(folder))] * 3)
     for words, every in (("a sixth", 6), ("a hundredth", 100)):
         names = [path.parent.name.removeprefix("pump=") for path in paths[::every]]
         mine = {name: Target(job, name, [size]) for name in names}

@@ -12,9 +12,9 @@ import pytest
 from baryflow import OnlineDaDiL, container, load
 from baryflow.distributed import backfill, open_target
 from baryflow.distributed.cluster import connect
+from baryflow.distributed.files import Files
 from baryflow.distributed.groups import Group, run_group
 from baryflow.distributed.output import BackfillPlan, Job
-from baryflow.distributed.store import Store
 from baryflow.distributed.targets import Slice, Target
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalFeatures, SignalModel
@@ -364,8 +364,8 @@ def test_raw_signals_are_predicted_by_window(client, tmp_path):
 def job(undisturbed):
     """The same backfill, to run groups directly."""
     _, folder = undisturbed
-    plan = Store(str(folder / "state")).load(BackfillPlan, "plan.bary")
-    return Job(plan, *(Store(str(folder / name)) for name in ("in", "state", "out")))
+    plan = Files(str(folder / "state")).load(BackfillPlan, "plan.bary")
+    return Job(plan, *(Files(str(folder / name)) for name in ("in", "state", "out")))
 
 
 def test_two_workers_with_the_same_group_write_the_same_files(client, job, undisturbed):
@@ -375,9 +375,9 @@ def test_two_workers_with_the_same_group_write_the_same_files(client, job, undis
         path.unlink()
     group = Group(0, job, list(fleets.TARGETS), 1, "progress")
     both = [client.submit(run_group, group, key=f"one of two {n}") for n in range(2)]
-    for counts, failed in client.gather(both):
-        assert not failed
-        assert counts.predicted == sum(fleets.ROWS)
+    for report in client.gather(both):
+        assert not report.failed
+        assert report.predicted == sum(fleets.ROWS)
     assert fleets.content(folder / "out") == before[0]
     # One may write a state that the other has deleted already, which does no harm.
     assert fleets.content(folder / "state").items() >= before[1].items()

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from baryflow import distributed
+from baryflow.distributed.files import Files
 from baryflow.distributed.manifest import Manifest
 from baryflow.distributed.output import TargetSnapshot, target_folder
-from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError
 from tests.distributed import fleets
 
@@ -42,13 +42,13 @@ def interrupted(client, tmp_path, monkeypatch):
     write(source / "2026-02.parquet", 1, ["A"] * 40 + [None] * 3)
     write(source / "2026-03.parquet", 2, ["B"] * 30 + [None])
 
-    def stop(store, value, name, save=Store.save):
+    def stop(store, value, name, save=Files.save):
         if isinstance(value, Manifest):
             raise KeyboardInterrupt
         save(store, value, name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "save", stop)
+        patch.setattr(Files, "save", stop)
         with pytest.raises(KeyboardInterrupt):
             do(client, tmp_path / "wild", source)
     return tmp_path
@@ -128,5 +128,5 @@ def test_long_target_names_are_complete_in_the_output(client, tmp_path):
     summary = do(client, tmp_path, tmp_path / "in")
     assert (summary.predicted, summary.failed) == (40, {})
     assert sorted(pq.read_table(tmp_path / "out")["key"].unique().to_pylist()) == long
-    states = Store(str(tmp_path / "state/targets" / target_folder(long[0])))
+    states = Files(str(tmp_path / "state/targets" / target_folder(long[0])))
     assert states.load(TargetSnapshot, "000000.bary").name == long[0]

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from baryflow.distributed.files import Files
 from baryflow.distributed.parquet import Folder, natural_key
 from baryflow.distributed.partitions import read_parquet
-from baryflow.distributed.store import Store
 from baryflow.exceptions import InvalidInputError, UnreachableError
 from tests.distributed import histories
 
@@ -287,7 +287,7 @@ class Refused(MemoryFileSystem):
 
 def test_errors_of_file_systems_are_translated():
     fsspec.register_implementation("refused", Refused, clobber=True)
-    store = Store("refused://bucket", {"secret": "hidden"})
+    store = Files("refused://bucket", {"secret": "hidden"})
     for call in (
         lambda: Folder.open("refused://bucket"),
         store.names,
@@ -298,4 +298,4 @@ def test_errors_of_file_systems_are_translated():
             call()
     assert "hidden" not in repr(store)
     with pytest.raises(InvalidInputError, match="cannot open nonsense"):
-        Store("nonsense://bucket").names()
+        Files("nonsense://bucket").names()

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from baryflow.cli import main
 from baryflow.cli.console import Line, report_errors
 from baryflow.distributed import backfill
+from baryflow.distributed.files import Files
 from baryflow.distributed.manifest import Manifest
-from baryflow.distributed.store import Store
 from tests.distributed import fleets
 
 MODEL = fleets.fit()
@@ -61,7 +61,7 @@ def test_one_warning_covers_all_files(client, done):
 
 
 def test_files_without_a_known_version_cause_no_warning(client, done):
-    state = Store(str(done / "state"))
+    state = Files(str(done / "state"))
     manifest = state.load(Manifest, "manifests/000000.bary")
     assert len(manifest.versions) == 3
     state.save(replace(manifest, versions={}), "manifests/000000.bary")

@@ -14,7 +14,7 @@ from distributed import CancelledError, KilledWorker
 from baryflow import OnlineDaDiL, distributed
 from baryflow.distributed import tasks
 from baryflow.distributed.cluster import scheduler_errors
-from baryflow.distributed.store import Store
+from baryflow.distributed.files import Files
 from baryflow.distributed.tasks import TaskRunner
 from baryflow.exceptions import UnreachableError
 
@@ -80,7 +80,7 @@ def test_workers_do_not_keep_rows_between_passes(partitions):
 
 
 def test_partitions_with_stored_results_are_not_computed_again(partitions, tmp_path):
-    runner = TaskRunner(store=Store(str(tmp_path)))
+    runner = TaskRunner(files=Files(str(tmp_path)))
 
     def count(task):
         return runner.reduce("counting", Total, partitions.parts.partitions, task, add)

@@ -7,7 +7,8 @@ try:
     from baryflow.distributed.absorbing import absorb
     from baryflow.distributed.cluster import connect
     from baryflow.distributed.fitting import fit
-    from baryflow.distributed.fleet import Summary, backfill, open_target
+    from baryflow.distributed.fleet import backfill, open_target
+    from baryflow.distributed.output import Summary
     from baryflow.distributed.partitions import Parts, from_arrays, from_frame, read_parquet
     from baryflow.distributed.prediction import novelty, predict, predict_proba
 except ModuleNotFoundError as error:

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from dask.delayed import delayed
 
+from baryflow.distributed.files import open_files
 from baryflow.distributed.partitions import Parts, Reader, require_parts
 from baryflow.distributed.prediction import require_columns, require_fitted, unpack
 from baryflow.distributed.sampling import describe_out_of_range
-from baryflow.distributed.store import numbered, open_store
 from baryflow.distributed.tasks import Progress, TaskRunner
 from baryflow.estimators._sensors import describe_new_faults
 from baryflow.estimators._state import TargetState
@@ -69,22 +69,19 @@ def absorb(
             "cannot absorb rows: the model was made from mixtures, not fitted on rows"
         )
     reader = parts.reader.features_only(require_columns(model, parts.columns, parts.n_features))
-    packed, seen, first, store = model.to_bytes(), Absorbed(model.state_), 0, None
+    packed, seen, first, files = model.to_bytes(), Absorbed(model.state_), 0, None
     if checkpoint is not None:
         digest = hashlib.sha256(packed).hexdigest()[:16]
-        store = open_store(checkpoint, storage_options) / f"target-{parts.identity}-{digest}"
-        for name in reversed(store.names()):
-            if (found := store.load(Absorbed, name)) is not None:
-                seen, first = found, int(name.removesuffix(".bary")) + 1
-                break
+        files = open_files(checkpoint, storage_options) / f"target-{parts.identity}-{digest}"
+        if (found := files.latest(Absorbed)) is not None:
+            first, seen = found[0] + 1, found[1]
     runner = TaskRunner(client)
     base = runner.persist(delayed(packed))
     for number in range(first, len(parts.partitions)):
         partition = parts.partitions[number]
         seen = runner.compute("absorbing", delayed(_absorb)(reader, partition, base, seen))
-        if store is not None:
-            store.save(seen, f"{numbered(number)}.bary")
-            store.delete(f"{numbered(number - 1)}.bary")
+        if files is not None:
+            files.save_next(number, seen, keep=1)
         if progress is not None:
             progress(number + 1, len(parts.partitions), "absorbing the target")
     if seen.out_of_range:

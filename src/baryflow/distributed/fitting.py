@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pandas as pd
 
+from baryflow.distributed.files import open_files
 from baryflow.distributed.partitions import Parts, require_parts
 from baryflow.distributed.sampling import (
     RowCounts,
@@ -24,7 +25,6 @@ from baryflow.distributed.sampling import (
     merge_counts,
     merge_samples,
 )
-from baryflow.distributed.store import open_store
 from baryflow.distributed.tasks import Progress, TaskRunner
 from baryflow.estimators._parameters import follow_settings, source_options
 from baryflow.estimators._sensors import find_patience
@@ -98,8 +98,8 @@ def fit(
     def runner(name: str) -> TaskRunner:
         if checkpoint is None:
             return TaskRunner(client, None, progress)
-        store = open_store(checkpoint, storage_options) / parts.identity / name
-        return TaskRunner(client, store, progress)
+        files = open_files(checkpoint, storage_options) / parts.identity / name
+        return TaskRunner(client, files, progress)
 
     counts: RowCounts = runner("counts").reduce(
         *("counting rows", RowCounts, parts.partitions, count_partition, merge_counts), parts.reader

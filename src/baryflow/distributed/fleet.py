@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from baryflow import container
 from baryflow.distributed.cluster import connect, current_client, scheduler_errors
+from baryflow.distributed.files import open_files
 from baryflow.distributed.groups import Group, assign_targets, count_groups, run_group
 from baryflow.distributed.manifest import (
     NO_TARGET,
@@ -22,9 +23,8 @@ from baryflow.distributed.manifest import (
     load_manifests,
     named_by_folder,
 )
-from baryflow.distributed.output import BackfillPlan, Counts, Job, latest_state, load_config
+from baryflow.distributed.output import BackfillPlan, Job, Summary, latest_state, load_config
 from baryflow.distributed.parquet import Folder, refuse_mismatches
-from baryflow.distributed.store import open_store
 from baryflow.distributed.tasks import Progress, complete
 from baryflow.drift.monitor import ACTIONS
 from baryflow.estimators.online_dadil import OnlineDaDiL
@@ -36,33 +36,6 @@ from baryflow.validation import as_choice, as_count
 
 #: Rows of a target between two states: a worker that dies loses at most these, a second or two of work.
 EPOCH_ROWS = 2048
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Result of all calls of :func:`backfill` with the same state folder.
-
-    Attributes
-    ----------
-    targets : int
-    rows, used, predicted, quarantined : int
-        ``rows == used + quarantined``. Every row that is used is predicted. Of raw signals, windows are.
-    drifts : int
-        Number of detected drifts.
-    failed : dict of str → str
-        Targets that could not be followed to their end, with the reason. The same call tries them again.
-    unlearned : int
-        Rows that were predicted, but from which the model failed to learn; an event gives the reason.
-    """
-
-    targets: int
-    rows: int
-    used: int
-    predicted: int
-    quarantined: int
-    drifts: int
-    failed: dict[str, str] = field(default_factory=dict)
-    unlearned: int = 0
 
 
 def backfill(
@@ -140,24 +113,24 @@ def backfill(
         )
     as_choice(drift, "drift", ("off", *ACTIONS))
     options, report = storage_options or {}, progress or (lambda *_: None)
-    where = open_store(source, options)
+    where = open_files(source, options)
     folder = Folder.open(where.url, where.options, skip_unreadable=True)
     folder, unreadable = _leave_out_unreadable(folder, key)
     _check_key(folder, key)
-    stores = [open_store(one, options) for one in (state, output, events) if one is not None]
-    _require_separate_folders(folder.url, [store.url for store in stores])
+    folders = [open_files(one, options) for one in (state, output, events) if one is not None]
+    _require_separate_folders(folder.url, [files.url for files in folders])
     plan = BackfillPlan(
         source=folder.url,
-        output=stores[1].url,
+        output=folders[1].url,
         key=key,
         time=time,
         columns=_choose_columns(model, folder, key, time),
         batch_size=as_count(batch_size, "batch_size"),
         drift=drift,
         epoch_rows=as_count(epoch_rows, "epoch_rows"),
-        events=stores[2].url if events is not None else None,
+        events=folders[2].url if events is not None else None,
     )
-    job = _begin(Job(plan, where, *stores), model.to_bytes())
+    job = _begin(Job(plan, where, *folders), model.to_bytes())
     with _client(client) as present, scheduler_errors():
         manifests = load_manifests(job)
         if warning := check_files(manifests, folder):
@@ -197,13 +170,13 @@ def open_target(
     FileFormatError
         If the folder is not the state of a backfill, or damaged.
     """
-    store = open_store(state, storage_options)
-    plan = store.load(BackfillPlan, "plan.bary")
+    files = open_files(state, storage_options)
+    plan = files.load(BackfillPlan, "plan.bary")
     if plan is None:
-        raise FileFormatError(f"{store.url}/plan.bary is missing or damaged: not a state folder")
-    config, found = load_config(store, plan), latest_state(store, key)
+        raise FileFormatError(f"{files.url}/plan.bary is missing or damaged: not a state folder")
+    config, found = load_config(files, plan), latest_state(files, key)
     if found is None or found[1].session is None:
-        raise InvalidInputError(f"{store.url} has no state of a target called {key!r}")
+        raise InvalidInputError(f"{files.url} has no state of a target called {key!r}")
     return config.resume(found[1].session).model
 
 
@@ -225,22 +198,21 @@ def _run_groups(
     def report() -> None:
         progress(sum(rows_done.copy().values()), total, f"following {n_targets:,} targets")
 
-    counts, failed = Counts(), dict[str, str]()
+    summary = Summary()
     client.subscribe_topic(topic, receive)
     try:
         for number, result in complete(client, run_group, groups, report):
             if isinstance(result, BaseException):
                 reason = f"{type(result).__name__}: {result}"
-                failed |= dict.fromkeys(groups[number].targets, reason)
+                summary += Summary(failed=dict.fromkeys(groups[number].targets, reason))
             else:
-                counts += result[0]
-                failed |= result[1]
-                rows_done[number] = result[0].rows
+                summary += result
+                rows_done[number] = result.rows
     finally:
         with contextlib.suppress(Exception):  # do not hide the first error
             client.unsubscribe_topic(topic)
     report()
-    return Summary(n_targets, **asdict(counts), failed=failed)
+    return replace(summary, targets=n_targets)
 
 
 def _leave_out_unreadable(folder: Folder, key: str) -> tuple[Folder, dict[str, str]]:
@@ -311,10 +283,10 @@ def _begin(job: Job, model: bytes) -> Job:
     """Write plan and model, or check that they equal those of the first call."""
     state, before = job.state, job.state.load(BackfillPlan, "plan.bary")
     if before is None:
-        for what, store in (("predictions", job.output), ("events", job.events)):
-            if store is not None and not store.is_empty():
+        for what, files in (("predictions", job.output), ("events", job.events)):
+            if files is not None and not files.is_empty():
                 raise InvalidInputError(
-                    f"{store.url} is not empty, but {state.url} is not its state folder: use an empty "
+                    f"{files.url} is not empty, but {state.url} is not its state folder: use an empty "
                     f"folder for {what}, or the state folder that belongs to it"
                 )
         state.save(job.plan, "plan.bary")

@@ -10,7 +10,7 @@ from itertools import accumulate
 import distributed
 
 from baryflow.distributed.manifest import Manifest, load_manifests, named_by_folder
-from baryflow.distributed.output import BackfillPlan, Counts, Job
+from baryflow.distributed.output import BackfillPlan, Job, Summary
 from baryflow.distributed.parquet import Folder
 from baryflow.distributed.targets import Slice, Target, read_slices
 from baryflow.exceptions import FileFormatError
@@ -70,11 +70,8 @@ def assign_targets(manifests: Sequence[Manifest], n_groups: int, plan: BackfillP
     return groups
 
 
-def run_group(group: Group) -> tuple[Counts, dict[str, str]]:
-    """Follow the targets of a group to their ends, from their last states on.
-
-    Return counts over its targets, and the targets that failed, with the reason.
-    """
+def run_group(group: Group) -> Summary:
+    """Follow the targets of a group to their ends, from their last states on."""
     worker = distributed.get_worker()
 
     def report() -> None:
@@ -96,12 +93,14 @@ def run_group(group: Group) -> tuple[Counts, dict[str, str]]:
     report()
     for number, manifest in enumerate(manifests):
         _read_manifest(job, number, manifest, targets, report)
-    counts = Counts()
+    summary = Summary(len(targets))
     for target in targets.values():
         if target.has_work:
             target.fail(FileFormatError("its files have fewer rows than before: restore them"))
-        counts += target.counts
-    return counts, {target.name: target.failure for target in targets.values() if target.failure}
+        summary += target.counts
+        if target.failure:
+            summary.failed[target.name] = target.failure
+    return summary
 
 
 def _read_manifest(

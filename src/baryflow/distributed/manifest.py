@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from baryflow.distributed.files import numbered
 from baryflow.distributed.output import Job
 from baryflow.distributed.parquet import NO_VALUE, Folder, Partition
-from baryflow.distributed.store import numbered
 from baryflow.distributed.tasks import Progress, TaskRunner
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.streams.columnar import as_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from baryflow import container
-from baryflow.distributed.store import Store
+from baryflow.distributed.files import Files
 from baryflow.exceptions import FileFormatError
 from baryflow.persistence import open_content
 from baryflow.runtime import Event, SessionConfig
@@ -28,32 +28,45 @@ _MAX_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Rows of a target so far: ``rows == used + quarantined``.
+class Summary:
+    """Result of all calls of :func:`backfill` with the same state folder, for all targets or some.
 
-    `unlearned` rows were predicted, but the model failed to learn from them.
+    Attributes
+    ----------
+    targets : int
+    rows, used, predicted, quarantined : int
+        ``rows == used + quarantined``. Every row that is used is predicted. Of raw signals, windows are.
+    drifts : int
+        Number of detected drifts.
+    failed : dict of str → str
+        Targets that could not be followed to their end, with the reason. The same call tries them again.
+    unlearned : int
+        Rows that were predicted, but from which the model failed to learn; an event gives the reason.
     """
 
+    targets: int = 0
     rows: int = 0
     used: int = 0
     predicted: int = 0
     quarantined: int = 0
     drifts: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
     unlearned: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: Summary) -> Summary:
+        counts = {name: n + vars(other)[name] for name, n in vars(self).items() if name != "failed"}
+        return Summary(**counts, failed=self.failed | other.failed)
 
 
 @dataclass(frozen=True, eq=False)
 class TargetSnapshot:
     """Content of a state file: everything that is known of a target after an epoch.
 
-    Not called TargetState: the session holds a class of this name, and the codec stores class names.
+    Not called TargetState: the session holds a class of this name, and the codec keeps class names.
     """
 
     name: str
-    counts: Counts
+    counts: Summary
     session: SessionState | None  # None for rows that name no target
 
 
@@ -77,10 +90,10 @@ class Job:
     """A backfill, as its workers get it; they read the model themselves."""
 
     plan: BackfillPlan
-    source: Store
-    state: Store
-    output: Store
-    events: Store | None = None
+    source: Files
+    state: Files
+    output: Files
+    events: Files | None = None
 
     @cached_property
     def config(self) -> SessionConfig:
@@ -88,7 +101,7 @@ class Job:
         return load_config(self.state, self.plan)
 
 
-def load_config(state: Store, plan: BackfillPlan) -> SessionConfig:
+def load_config(state: Files, plan: BackfillPlan) -> SessionConfig:
     """Read the model with which targets are followed."""
     content = state.read("model.bary")
     if content is None:
@@ -97,18 +110,14 @@ def load_config(state: Store, plan: BackfillPlan) -> SessionConfig:
     return SessionConfig(base, plan.batch_size, plan.drift)
 
 
-def states(state: Store, target: str) -> Store:
+def states(state: Files, target: str) -> Files:
     """Return the folder of a target's states."""
     return state / "targets" / target_folder(target)
 
 
-def latest_state(state: Store, target: str) -> tuple[int, TargetSnapshot] | None:
+def latest_state(state: Files, target: str) -> tuple[int, TargetSnapshot] | None:
     """Return the last finished epoch of a target and the state after it; None if there is none."""
-    store = states(state, target)
-    for name in reversed(store.names()):
-        if name.endswith(".bary") and (found := store.load(TargetSnapshot, name)) is not None:
-            return int(name.removesuffix(".bary")), found
-    return None
+    return states(state, target).latest(TargetSnapshot)
 
 
 def target_folder(target: str) -> str:
@@ -125,7 +134,7 @@ def target_folder(target: str) -> str:
 
 
 def write_predictions(
-    store: Store, name: str, target: str, records: Sequence[dict[str, Any]], labels: Sequence[Any]
+    files: Files, name: str, target: str, records: Sequence[dict[str, Any]], labels: Sequence[Any]
 ) -> None:
     """Write predictions as Parquet; equal records give equal bytes.
 
@@ -150,21 +159,21 @@ def write_predictions(
         columns[column] = pa.array(map(str, values) if kind == pa.string() else values, kind)
     content = io.BytesIO()
     pq.write_table(pa.table(columns), content)
-    store.write(name, content.getvalue())
+    files.write(name, content.getvalue())
 
 
-def write_quarantine(store: Store, name: str, target: str, rejected: Sequence[Rejected]) -> None:
+def write_quarantine(files: Files, name: str, target: str, rejected: Sequence[Rejected]) -> None:
     """Write unusable rows with the reason as NDJSON: readers of the Parquet files must not get them."""
     records = (
         {"key": target, "position": row.position, "reason": row.reason, "raw": row.raw}
         for row in rejected
     )
-    store.write(name, "".join(map(encode_record, records)).encode())
+    files.write(name, "".join(map(encode_record, records)).encode())
 
 
-def write_events(store: Store, name: str, events: Sequence[Event]) -> None:
+def write_events(files: Files, name: str, events: Sequence[Event]) -> None:
     """Write events as NDJSON, like ``baryflow run --events``."""
-    store.write(name, "".join(encode_record(event.record()) for event in events).encode())
+    files.write(name, "".join(encode_record(event.record()) for event in events).encode())
 
 
 def _finite(value: Any) -> Any:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from baryflow.distributed.store import filesystem_errors, open_filesystem
+from baryflow.distributed.files import filesystem_errors, open_filesystem
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.streams.columnar import damaged_parquet
 

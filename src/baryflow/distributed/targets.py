@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from baryflow.distributed.files import Files, numbered
 from baryflow.distributed.manifest import NO_TARGET, encode_targets, named_by_folder
 from baryflow.distributed.output import (
     BackfillPlan,
-    Counts,
     Job,
+    Summary,
     TargetSnapshot,
     latest_state,
     states,
@@ -23,7 +24,6 @@ from baryflow.distributed.output import (
     write_quarantine,
 )
 from baryflow.distributed.parquet import Folder, Partition
-from baryflow.distributed.store import Store, numbered
 from baryflow.estimators._unknown import list_answers
 from baryflow.exceptions import BaryflowError, FileFormatError
 from baryflow.runtime import Event, Rows, Session
@@ -50,12 +50,7 @@ class Slice:
     @classmethod
     def join(cls, slices: list[Slice]) -> Slice:
         """Return consecutive slices as one."""
-        rows = Rows(
-            np.concatenate([one.rows.values for one in slices]),
-            np.concatenate([one.rows.positions for one in slices]),
-            [time for one in slices for time in one.rows.times],
-            [offset for one in slices for offset in one.rows.offsets],
-        )
+        rows = slices[0].rows.plus(*(one.rows for one in slices[1:]))
         rejected = [row for one in slices for row in one.rejected]
         return cls(rows, rejected, slices[0].start, slices[-1].stop)
 
@@ -67,7 +62,7 @@ class Target:
     job: Job
     name: str
     ends: list[int]  # number of its rows up to the end of each manifest
-    counts: Counts = field(default_factory=Counts)  # as of the last finished epoch
+    counts: Summary = field(default_factory=Summary)  # as of the last finished epoch
     epoch: int = 0  # that comes next
     failure: str = ""  # why the target cannot be followed further
     _buffer: list[Slice] = field(default_factory=list)  # rows of the next epoch
@@ -87,9 +82,9 @@ class Target:
         """Continue after the last finished epoch."""
         self._find_state()
         if self.has_work:
-            for store in self._stores():
-                if store is not None:
-                    store.delete_unfinished()
+            for files in self._folders():
+                if files is not None:
+                    files.delete_unfinished()
 
     def add(self, rows: Slice) -> bool:
         """Buffer rows of one epoch, and process it when it is complete; return whether it is."""
@@ -114,7 +109,7 @@ class Target:
     def _find_state(self) -> TargetSnapshot | None:
         """Return the last state, perhaps one of another worker with the same group."""
         found = latest_state(self.job.state, self.name)
-        self.epoch, self.counts = (0, Counts()) if found is None else (found[0] + 1, found[1].counts)
+        self.epoch, self.counts = (0, Summary()) if found is None else (found[0] + 1, found[1].counts)
         return None if found is None else found[1]
 
     def _resume(self) -> Session | None:
@@ -143,7 +138,7 @@ class Target:
                 result.reject(epoch.rows, f"processing its epoch failed: {describe_error(error)}")
         rejected = sorted([*epoch.rejected, *result.rejected], key=lambda row: row.position)
         n_rows = epoch.stop - epoch.start
-        counts = self.counts + Counts(
+        counts = self.counts + Summary(
             rows=n_rows,
             used=n_rows - len(rejected),
             predicted=len(result.records),
@@ -151,7 +146,7 @@ class Target:
             drifts=sum(event.kind == "drift" for event in result.events),
             unlearned=result.unlearned,
         )
-        store, predictions, quarantine, events = self._stores()
+        snapshots, predictions, quarantine, events = self._folders()
         if result.records:
             labels = list_answers(self.job.config.model).tolist()
             write_predictions(predictions, f"{name}.parquet", self.name, result.records, labels)
@@ -161,9 +156,7 @@ class Target:
             write_events(events, f"{name}.ndjson", happened)
         # Write the state last: if it exists, so do all other files of the epoch.
         after = None if session is None else session.state()
-        store.save(TargetSnapshot(self.name, counts, after), f"{name}.bary")
-        if self.epoch >= _STATES_KEPT:
-            store.delete(f"{numbered(self.epoch - _STATES_KEPT)}.bary")
+        snapshots.save_next(self.epoch, TargetSnapshot(self.name, counts, after), _STATES_KEPT)
         self.epoch, self.counts = self.epoch + 1, counts
 
     def _events(self, events: list[Event], rejected: list[Rejected]) -> list[Event]:
@@ -172,7 +165,7 @@ class Target:
         ordered = sorted([*unreadable, *events], key=lambda event: event.position)
         return [event.of_target(self.name) for event in ordered]
 
-    def _stores(self) -> tuple[Store, Store, Store, Store | None]:
+    def _folders(self) -> tuple[Files, Files, Files, Files | None]:
         """Return the folders of the target's states, predictions, quarantine and events."""
         job, folder = self.job, target_folder(self.name)
         nameless = self.name == NO_TARGET

@@ -15,7 +15,7 @@ from dask.base import compute, persist
 from dask.delayed import delayed
 
 from baryflow.distributed.cluster import current_client, scheduler_errors
-from baryflow.distributed.store import Store, numbered
+from baryflow.distributed.files import Files, numbered
 from baryflow.exceptions import FileFormatError, UnreachableError
 
 #: Called with how much is done, of how much, and what is being done.
@@ -35,12 +35,12 @@ _RESUBMISSIONS = 3
 class TaskRunner:
     """Runs a task per partition and merges the results in a tree.
 
-    With a `store`, results are kept there and not computed again after a crash. `progress` is called as
+    With `files`, results are kept there and not computed again after a crash. `progress` is called as
     ``progress(done, total, what)``. The default `client` is Dask's current one, or threads.
     """
 
     client: Any = None
-    store: Store | None = None
+    files: Files | None = None
     progress: Progress | None = None
 
     def reduce(
@@ -59,7 +59,7 @@ class TaskRunner:
         of partitions only, so results are merged in the same order on every cluster.
         """
         names = [f"{numbered(number)}.bary" for number in range(len(partitions))]
-        stored = set() if self.store is None else {*self.store.names()}
+        stored = set() if self.files is None else {*self.files.names()}
         run, join, token = delayed(_run), delayed(merge), f"{what.replace(' ', '-')}-{uuid4().hex}"
         more = [  # one node each in the graph
             delayed(one, name=f"shared-{token}-{number}", traverse=False)
@@ -67,7 +67,7 @@ class TaskRunner:
         ]
         pieces = [
             run(
-                *(self.store, name, kind, task),
+                *(self.files, name, kind, task),
                 None if name in stored else partition,  # otherwise Dask would compute it
                 *more,
                 dask_key_name=f"{token}-{number}",
@@ -180,22 +180,22 @@ def complete(
 
 
 def _run(
-    store: Store | None,
+    files: Files | None,
     name: str,
     kind: type[Any],
     task: Callable[..., Any],
     partition: Any,
     *shared: Any,
 ) -> Any:
-    """Run a task and store its result, or return what is stored if there is no partition."""
-    if partition is None and store is not None:
-        if (found := store.load(kind, name)) is None:
+    """Run a task and keep its result, or return what is kept if there is no partition."""
+    if partition is None and files is not None:
+        if (found := files.load(kind, name)) is None:
             raise FileFormatError(
-                f"cannot resume: {store.url}/{name} is damaged, or a worker cannot see it; delete the "
+                f"cannot resume: {files.url}/{name} is damaged, or a worker cannot see it; delete the "
                 "file, or use a checkpoint folder that the caller and all workers share"
             )
         return found
     result = task(partition, *shared)
-    if store is not None:
-        store.save(result, name)
+    if files is not None:
+        files.save(result, name)
     return result

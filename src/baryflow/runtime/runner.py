@@ -272,13 +272,11 @@ class Runner:
     _cursor: dict[str, Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._begin(Store(None) if self.store is None else self.store)
-        if isinstance(self.source, LabelledSource):
-            self.source.room = lambda: self._expected.room
-
-    def _begin(self, store: Store) -> None:
+        store = Store(None) if self.store is None else self.store
         self.sessions = Sessions(self.config, store, self.in_memory)
         self._loop = Loop(self, store, self.outputs.named(), self.sessions)
+        if isinstance(self.source, LabelledSource):
+            self.source.room = lambda: self._expected.room
 
     @property
     def session(self) -> Session:
@@ -527,9 +525,9 @@ class Runner:
         if self.store is None:
             return None
         self.config, warning = resume_config(self.config, self.store)
+        self.sessions.config = self.config
         if warning and self.listen is not None:  # not an output: those are as if never interrupted
             self.listen(Event("warning", self.totals.position, warning))
-        self._begin(self.store)
         if self.alarms is not None:
             self.alarms.send(self._loop.unsent("alarms"), self._loop.note)
         self._loop.recover()

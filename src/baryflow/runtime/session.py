@@ -116,13 +116,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def plus(self, more: Rows) -> Rows:
+    def plus(self, *more: Rows) -> Rows:
         """Return these rows and others."""
+        rows = (self, *more)
         return Rows(
-            np.concatenate([self.values, more.values]),
-            np.concatenate([self.positions, more.positions]),
-            self.times + more.times,
-            self.offsets + more.offsets,
+            np.concatenate([one.values for one in rows]),
+            np.concatenate([one.positions for one in rows]),
+            [time for one in rows for time in one.times],
+            [offset for one in rows for offset in one.offsets],
         )
 
     def pick(self, which: slice | list[int]) -> Rows:

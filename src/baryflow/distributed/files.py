@@ -15,7 +15,7 @@ from baryflow.exceptions import BaryflowError, FileFormatError, InvalidInputErro
 
 
 @dataclass(frozen=True)
-class Store:
+class Files:
     """A folder, named by a path or an fsspec URL.
 
     Files never change: a file is written once, or again with the same bytes by a worker that repeats the
@@ -25,9 +25,9 @@ class Store:
     url: str
     options: dict[str, Any] = field(default_factory=dict, repr=False)  # keep credentials out of logs
 
-    def __truediv__(self, name: str) -> Store:
+    def __truediv__(self, name: str) -> Files:
         """Return a subfolder."""
-        return Store(f"{self.url.rstrip('/')}/{name}", self.options)
+        return Files(f"{self.url.rstrip('/')}/{name}", self.options)
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None if it does not exist."""
@@ -93,16 +93,29 @@ class Store:
         """Write a dataclass, without pickle."""
         self.write(name, container.to_bytes(type(value).__name__, *codec.encode(value)))
 
+    def latest(self, kind: type[Any]) -> tuple[int, Any] | None:
+        """Return the last whole one of the dataclasses written by :meth:`save_next`, and its number."""
+        for name in reversed(self.names()):
+            if name.endswith(".bary") and (found := self.load(kind, name)) is not None:
+                return int(name.removesuffix(".bary")), found
+        return None
+
+    def save_next(self, number: int, value: Any, keep: int) -> None:
+        """Write a dataclass under a number, and delete all but the last ones."""
+        self.save(value, f"{numbered(number)}.bary")
+        if number >= keep:
+            self.delete(f"{numbered(number - keep)}.bary")
+
     def _open(self) -> tuple[Any, str]:
         return open_filesystem(self.url, self.options)
 
 
-def open_store(folder: str | Path, options: dict[str, Any] | None = None) -> Store:
-    """Return a store for a folder; local paths are made absolute, since workers may run elsewhere."""
+def open_files(folder: str | Path, options: dict[str, Any] | None = None) -> Files:
+    """Return the files of a folder; local paths are made absolute, since workers may run elsewhere."""
     url = str(folder)
     if "://" not in url:
-        return Store(str(Path(url).resolve()))
-    return Store(url.rstrip("/"), options or {})
+        return Files(str(Path(url).resolve()))
+    return Files(url.rstrip("/"), options or {})
 
 
 def open_filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
