@@ -13,13 +13,12 @@ import numpy as np
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Batch, Source
-from baryflow.streams.blocks import Selection
 from baryflow.streams.brokers import LabelDecoder
-from baryflow.streams.bytesource import ByteSource, Line, TailBytes, open_bytes
-from baryflow.streams.decoding import CsvDecoder, Dialect, is_data, parse_objects
+from baryflow.streams.bytesource import ByteSource, open_bytes
+from baryflow.streams.decoding import Selection, parse_objects
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.registry import SourceOptions, open_transport
-from baryflow.streams.text import TextReader
+from baryflow.streams.text import CsvDecoder, Dialect, TextReader
 from baryflow.streams.urls import Credentials, is_url
 
 #: Seconds for which a broker is asked for labels, and between two attempts that found none.
@@ -94,7 +93,7 @@ class LabelFile(_Labels):
                 f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
             )
         self._decoder = LabelDecoder(how)
-        self._reader = _RecordReader(TailBytes(path) if tail else open_bytes(path), str(path), how)
+        self._reader = _RecordReader(open_bytes(path, tail=tail), str(path), how)
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return at most `n` labels that are there, and None at the end."""
@@ -124,33 +123,29 @@ class _RecordReader(TextReader):
 
     def read_records(self, n: int) -> list[dict[str, Any] | str] | None:
         """Return the record in each line, or what is wrong with it; None at the end."""
-        lines = self.read_lines(n, None)
-        if lines is None or not isinstance(self._decoder, CsvDecoder):
+        lines, decoder = self.read_lines(n, None), self._decoder
+        if lines is None or not isinstance(decoder, CsvDecoder):
             return None if lines is None else parse_objects(lines)
-        decoded, pointed = self._decoder.decode(lines), self._decoder.dialect.decimal_comma
-        records: list[dict[str, Any] | str] = [decoded.reasons.get(at, "") for at in range(len(lines))]
-        for row, at in enumerate(decoded.good):
-            cells = [column[row] for column in decoded.texts]
-            cells = [_with_point(cell) for cell in cells] if pointed else cells
-            records[at] = dict(zip(self._decoder.columns, cells, strict=True))
-        return records
+        columns, reasons = decoder.split(lines)
+        with_point = _with_point if decoder.dialect.decimal_comma else str.strip
+        rows = zip(*(map(with_point, column) for column in columns), strict=True)
+        return [
+            reasons.get(at) or dict(zip(decoder.columns, next(rows), strict=True))
+            for at in range(len(lines))
+        ]
 
-    def _start_csv(
-        self, text: str, encoding: str, delimiter: str | None, above: list[Line]
-    ) -> CsvDecoder:
-        decoder = super()._start_csv(text, encoding, delimiter, above)
-        if decoder is self._last:  # without a header after a rotation
-            return decoder
+    def _start_csv(self, text: str, encoding: str, delimiter: str | None, number: int) -> CsvDecoder:
         self._fresh = False  # labels have no units
-        columns = decoder.columns
-        if len(columns) == len(_WITHOUT_HEADER) and is_data(columns, decoder.dialect):
-            self._lines.put_back(above)
-            return self._make_csv(replace(decoder.dialect, columns=_WITHOUT_HEADER))
-        self._how.check_columns(columns, self._name)
+        columns = Dialect.of_header(text, encoding, delimiter, self._name)
+        if len(columns.columns) == len(_WITHOUT_HEADER) and columns.is_data(columns.columns):
+            return self._make_csv(replace(columns, columns=_WITHOUT_HEADER))
+        decoder = super()._start_csv(text, encoding, delimiter, number)
+        if decoder is not self._last:  # without a header after a rotation
+            self._how.check_columns(decoder.columns, self._name)
         return decoder
 
     def _make_csv(self, dialect: Dialect) -> CsvDecoder:
-        return CsvDecoder(dialect, Selection([], dialect.columns), self._name)
+        return CsvDecoder(dialect, Selection([]), self._name)
 
 
 class LabelList(_Labels):
@@ -310,6 +305,7 @@ class LabelledSource(Source):
 
 def _with_point(cell: str) -> str:
     """Return a number that has a decimal comma with a point, and other text as it is."""
+    cell = cell.strip()
     pointed = cell.replace(",", ".")
     try:
         float(pointed)
