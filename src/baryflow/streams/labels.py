@@ -37,63 +37,36 @@ def open_labels(
     credentials: Credentials | None = None,
     durable: bool = False,
 ) -> Source:
-    """Open a stream of labels, or of commands.
+    """Open a stream of labels, or of commands: batches hold them instead of rows.
 
-    Parameters
-    ----------
-    what : str or path
-        A CSV or NDJSON file; a ``.json`` file with a list of objects, or with what
-        ``aws lookoutequipment list-labels`` prints; or a URL with ``mqtt://``, ``mqtts://``,
-        ``kafka://`` or ``kafka+ssl://`` whose messages are JSON objects.
-    how : LabelFormat or CommandFormat
-    tail : bool, default=False
-        Follow a growing CSV or NDJSON file; the stream never ends.
-    credentials : Credentials, optional
-        For a URL.
-    durable : bool, default=False
-        As in :func:`open_source`.
-
-    Returns
-    -------
-    Source
-        Its batches hold labels or commands instead of rows. Records that are none are in their notices.
-
-    Raises
-    ------
-    InvalidInputError
-        If the format is unknown.
-    FileNotFoundError
-        If the file does not exist. With `tail`, the source waits for it instead.
+    `what` is a CSV or NDJSON file, which `tail` follows as it grows; a ``.json`` file with a list of
+    objects, or with what ``aws lookoutequipment list-labels`` prints; or the URL of a broker whose
+    messages are JSON objects. Records that cannot be used are in the notices of the batches.
     """
     if is_url(what):
         options = SourceOptions((), idle=_IDLE, labels=how, durable=durable)
         return open_transport(str(what), credentials, options)
-    if Path(what).suffix.lower() == ".json":
-        return LabelList(Path(what), how)
-    return LabelFile(Path(what), how, tail=tail)
+    path = Path(what)
+    if path.suffix.lower() == ".json":
+        return _LabelFile(_ListReader(path, how), how)
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".ndjson", ".jsonl"):
+        raise InvalidInputError(
+            f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
+        )
+    return _LabelFile(_RecordReader(open_bytes(path, tail=tail), str(path), how), how)
 
 
-class _Labels(Source):
-    """A source without columns."""
+class _LabelFile(Source):
+    """Labels from the records of a file."""
+
+    def __init__(self, reader: _RecordReader | _ListReader, how: LabelFormat | CommandFormat) -> None:
+        self._reader, self._decoder = reader, LabelDecoder(how)
 
     @property
     def columns(self) -> list[str]:
-        """None: labels are no rows."""
         return []
 
     wanted = columns
-
-
-class LabelFile(_Labels):
-    """Labels from lines of CSV or NDJSON; the first line decides which."""
-
-    def __init__(self, path: Path, how: LabelFormat | CommandFormat, *, tail: bool = False) -> None:
-        if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".ndjson", ".jsonl"):
-            raise InvalidInputError(
-                f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
-            )
-        self._decoder = LabelDecoder(how)
-        self._reader = _RecordReader(open_bytes(path, tail=tail), str(path), how)
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return at most `n` labels that are there, and None at the end."""
@@ -105,12 +78,10 @@ class LabelFile(_Labels):
         return replace(batch, notices=[*self._reader.pop_notices(), *batch.notices])
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Resume after a batch that an earlier process has read."""
         self._reader.seek(cursor)
         self._decoder.position = int(cursor["position"])
 
     def close(self) -> None:
-        """Close the file."""
         self._reader.close()
 
 
@@ -148,11 +119,10 @@ class _RecordReader(TextReader):
         return CsvDecoder(dialect, Selection([]), self._name)
 
 
-class LabelList(_Labels):
-    """Labels from a JSON document: a list of objects, also if an object holds nothing but the list."""
+class _ListReader:
+    """The records of a JSON document: a list of objects, or an object with no other list."""
 
     def __init__(self, path: Path, how: LabelFormat | CommandFormat) -> None:
-        self._decoder = LabelDecoder(how)
         try:
             found = json.loads(path.read_text(encoding="utf-8-sig"))
         except (ValueError, RecursionError) as error:
@@ -162,41 +132,33 @@ class LabelList(_Labels):
             found = lists[0] if len(lists) == 1 else None
         if not isinstance(found, list):
             raise InvalidInputError(f"{path} holds no list of {how.what}")
-        self._records = found
+        self._records = [one if isinstance(one, dict) else "it is not a JSON object." for one in found]
+        self._position = 0
 
-    def read(self, n: int, timeout: float | None = None) -> Batch | None:
-        """Return the next `n` labels, and None at the end."""
-        del timeout
-        start = self._decoder.position
-        if start >= len(self._records):
-            return None
-        records = [
-            one if isinstance(one, dict) else "it is not a JSON object."
-            for one in self._records[start : start + n]
-        ]
-        return self._decoder.decode(records, {"position": start + len(records)})
+    def read_records(self, n: int) -> list[dict[str, Any] | str] | None:
+        found = self._records[self._position : self._position + n]
+        self._position += len(found)
+        return found or None
+
+    def cursor(self) -> dict[str, Any]:
+        return {"position": self._position}
+
+    def pop_notices(self) -> list[str]:
+        return []
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Resume after a batch that an earlier process has read."""
-        self._decoder.position = int(cursor["position"])
+        self._position = int(cursor["position"])
 
     def close(self) -> None:
-        """Do nothing: the file was read as a whole."""
+        self._records = []
 
 
 class LabelledSource(Source):
     """A stream of rows and a stream of their labels, or of commands, as one source.
 
     Labels that are there are delivered before more rows are read, in batches of their own. At the end of
-    the rows all labels that are there are delivered.
-
-    Parameters
-    ----------
-    rows, labels : Source
-    patience : float, default=0.0
-        Seconds to wait for more labels at the end of the rows: a broker does not deliver them at once.
-    name : str, default="labels"
-        Of the labels' place in the cursor.
+    the rows all labels that are there are delivered; a broker has `patience` seconds for more of them.
+    `name` is that of their place in the cursor.
     """
 
     def __init__(
