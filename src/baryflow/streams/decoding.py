@@ -97,10 +97,10 @@ def _parse_plain(values: Any, decimal_comma: bool) -> Floats | None:
         if values and isinstance(values[0], str):
             joined = _SEPARATOR.join(values)  # a TypeError shows that there are other values
             count = len(values)
-            if "_" in joined or joined.count(_SEPARATOR) >= count:
-                return None
             if decimal_comma and "," in joined:
                 values = joined.replace(",", ".").split(_SEPARATOR)
+            if "_" in joined or len(values) != count:
+                return None
             try:
                 return np.fromiter(map(float, values), np.float64, count)
             except ValueError:

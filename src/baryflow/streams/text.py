@@ -148,13 +148,13 @@ class CsvDecoder:
         texts, reasons = decode_lines(lines, self.encoding)
         delimiter, width = self.dialect.delimiter, len(self.columns)
         rows = [text.split(delimiter) for text in texts]
-        for at, text in enumerate(texts):
-            if '"' in text:
-                try:
-                    rows[at] = self.dialect.split(text)
-                except csv.Error as error:
-                    reasons.setdefault(at, f"its quotes do not match ({error}).")
-            row = rows[at]
+        pairs = enumerate(zip(texts, rows, strict=True))
+        for at in [at for at, (text, row) in pairs if len(row) != width or '"' in text]:
+            try:
+                row = rows[at] = self.dialect.split(texts[at])
+            except csv.Error as error:
+                reasons.setdefault(at, f"its quotes do not match ({error}).")
+                continue
             if len(row) == width or at in reasons:
                 continue
             if len(row) > width and not any(cell.strip() for cell in row[width:]):
@@ -269,7 +269,7 @@ class TextReader:
             if self._fresh and not self._skip_units(wait):
                 return []
             lines = self._lines.read(n, wait)
-            rows = [line for line in lines if _is_row(line)]
+            rows = _rows_in(lines)
             if rows or not (lines or self._lines.at_change):
                 return rows
 
@@ -349,7 +349,7 @@ class TextReader:
                     return False
                 break
             number += 1
-            if _is_row(lines[-1]):
+            if _rows_in(lines[-1:]):
                 rows.append(self._split(decoder, lines[-1]))
                 if len(rows) == 1:
                     end = number
@@ -412,6 +412,6 @@ class TextReader:
         self._source.close()
 
 
-def _is_row(line: Line) -> bool:
-    """Return whether a line is not blank."""
-    return isinstance(line, Overlong) or line.strip(b" \r") != b""
+def _rows_in(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines that are not blank."""
+    return [line for line in lines if isinstance(line, Overlong) or line.strip(b" \r")]
