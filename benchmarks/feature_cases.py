@@ -6,9 +6,7 @@ import sys
 
 import numpy as np
 
-from baryflow.features.layout import Layout
-from baryflow.features.scale import Scale
-from baryflow.features.statistics import describe
+from baryflow.features.statistics import Layout, Scale, describe
 from benchmarks.harness import Result, compare
 
 WINDOWS, LENGTH, CHANNELS = 200, 600, 41

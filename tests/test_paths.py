@@ -29,7 +29,7 @@ MQTT = {
     *RUNTIME,
     "runtime/runner.py",
     *(f"streams/{name}.py" for name in ("mqtt", "brokers")),
-    *(f"streams/{name}.py" for name in ("base", "blocks", "decoding", "numbers", "sinks")),
+    *(f"streams/{name}.py" for name in ("base", "decoding", "sinks")),
     "validation.py",
 }
 POST = {

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from baryflow.tep import VARIABLES
-from baryflow.tep.plant.playing import play
+from baryflow.tep.plant.simulation import play
 from tests.streams.mosquitto import Broker, login
 from tests.streams.opcua_plant import free_port
 

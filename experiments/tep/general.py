@@ -18,9 +18,8 @@ from sklearn.linear_model import LogisticRegression
 
 from baryflow import OnlineDaDiL
 from baryflow.features import SignalFeatures
-from baryflow.features.layout import Layout
 from baryflow.features.normal import Normal
-from baryflow.features.statistics import describe
+from baryflow.features.statistics import Layout, describe
 from baryflow.tep.encoders import light as light_encoder
 from baryflow.tep.encoders.encoding import _load
 from baryflow.tep.signals import read_commissioning, read_signals

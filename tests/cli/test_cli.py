@@ -358,7 +358,7 @@ def test_tep_apply_finds_out_before_it_encodes_whether_it_can_write(run, tmp_pat
     assert f"{tmp_path / 'none'} does not exist" in done.stderr
 
 
-def test_the_time_left_does_not_count_the_settling_of_the_plant(monkeypatch):
+def test_the_time_left_does_not_count_files_that_were_there(monkeypatch):
     class Kept:
         def show(self, words, **_):
             self.words = words
@@ -367,12 +367,11 @@ def test_the_time_left_does_not_count_the_settling_of_the_plant(monkeypatch):
     monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now[0]))
     tell = tep.make_progress(line)
 
-    def described(time, done, *, is_settled=True):
+    def described(time, done):
         now[0] = time
-        tell(Progress(done, 12, 2, (), settled=is_settled))
+        tell(Progress(done, 12, 2, ()))
         return line.words
 
-    assert described(0, 2, is_settled=False) == "settling the plant in its modes"
-    assert "2 of 12 files" in described(100_000, 2)
-    assert described(100_060, 3).endswith(", 9 min left")  # a minute a file; what was found took no time
-    assert described(100_240, 6).endswith(", 6 min left")
+    assert "2 of 12 files" in described(0, 2)
+    assert described(60, 3).endswith(", 9 min left")  # a minute a file; what was found took no time
+    assert described(240, 6).endswith(", 6 min left")

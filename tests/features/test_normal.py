@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.features.layout import Layout
 from baryflow.features.normal import Normal
-from baryflow.features.statistics import describe
+from baryflow.features.statistics import Layout, describe
 
 LAYOUT = Layout.of(100)
 

@@ -6,7 +6,7 @@ import baryflow
 from baryflow import OnlineDaDiL, codec, container
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import OnnxEncoder, SignalFeatures, SignalModel, windows
-from baryflow.features.streaming import Position
+from baryflow.features.cut import Position
 
 LENGTH, STEP = 12, 5
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from baryflow.features.scale import FLOOR, scales_of
+from baryflow.features.normal import FLOOR, scales_of
 
 
 def runs(seed=0, n=4):

@@ -3,9 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baryflow.features.layout import Layout
-from baryflow.features.scale import Scale
-from baryflow.features.statistics import bridge, describe
+from baryflow.features.statistics import Layout, Scale, bridge, describe
 from tests.strategies import read_only, seeds
 
 

@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import baryflow
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.features import SignalFeatures, domains, windows
+from baryflow.features import SignalFeatures, normal, windows
 from tests.strategies import read_only
 
 
@@ -89,10 +89,10 @@ def test_however_windows_come_features_are_the_same(kind):
 
 
 def test_many_windows_are_learned_from_by_a_few_of_each_kind(monkeypatch):
-    monkeypatch.setattr(domains, "_MOST", 30)
+    monkeypatch.setattr(normal, "_MOST", 30)
     domain, y = np.repeat([0, 1], [900, 100]), np.zeros(1000, dtype=int)
     y[950:952] = 1
-    rows = domains.a_few(np.arange(1000) > 10, domain, y)
+    rows = normal.a_few(np.arange(1000) > 10, domain, y)
     assert len(rows) <= 30
     assert rows.min() > 10
     assert {950, 951} <= set(rows.tolist())

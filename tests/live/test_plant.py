@@ -20,10 +20,10 @@ from baryflow.live.plant import (
     class_name,
     clock,
     load_plant_model,
-    load_settled_states,
 )
 from baryflow.service import background
 from baryflow.tep.plant.model import Plant
+from baryflow.tep.plant.settling import load_settled
 from baryflow.tep.tables import MODES
 from tests.service.browser import open_browser, open_page
 
@@ -49,7 +49,7 @@ def advance(plant, hours):
 
 
 def test_a_stepwise_simulation_equals_one_run():
-    begin, seed = load_settled_states()[1], 8.0 * 12345
+    begin, seed = load_settled()[1], 8.0 * 12345
     whole = Plant().run(begin, MODES[1], hours=8, seed=seed, fault=8, onset=3.0).signal
     stepwise = Plant()
     stepwise.begin(begin, seed)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from baryflow.streams import open_source
-from baryflow.streams.bytesource import LONGEST_LINE
+from baryflow.streams.decoding import LONGEST_LINE
 from tests.streams.files import read_all, rejected_of, rows_of, write
 
 NAMES = ["a", "b", "c"]

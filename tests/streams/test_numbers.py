@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from baryflow.streams.numbers import convert_values, parse_column, parse_matrix, parse_number
+from baryflow.streams.decoding import parse_column, parse_number
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False, min_value=-1e150, max_value=1e150).map(repr),
@@ -71,35 +71,25 @@ def test_true_and_false_are_numbers():
     assert parse_column(["True", "false"])[0].tolist() == [1, 0]
 
 
-@given(
-    st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=6), st.sampled_from(",;\t")
-)
-def test_the_fast_path_gives_the_same_bits(rows, delimiter):
-    comma = delimiter != ","
-    written = [[cell.replace(".", ",") if comma else cell for cell in row] for row in rows]
-    quick = parse_matrix([delimiter.join(row) for row in written], 3, delimiter)
-    assert quick is not None
-    for j, column in enumerate(zip(*written, strict=True)):
-        assert bits(quick[:, j]) == bits(parse_column(column, comma)[0])
+@given(st.lists(NUMBERS, min_size=1, max_size=6), st.booleans())
+def test_a_column_holds_the_same_bits_as_its_cells_one_by_one(cells, comma):
+    written = [cell.replace(".", ",") if comma else cell for cell in cells]
+    numbers, invalid = parse_column(written, comma)
+    assert not invalid
+    assert bits(numbers) == bits(parse_number(cell, comma) for cell in written)
 
 
-@given(st.lists(st.text("019+-.eEnaNd/b_ ,", max_size=6), min_size=3, max_size=3))
-def test_the_fast_path_leaves_invalid_cells_to_the_slow_one(cells):
-    line = ";".join(cells)
-    quick = parse_matrix([line], 3, ";")
-    columns = [parse_column([cell], decimal_comma=True) for cell in cells]
-    if quick is not None:
-        assert not any(invalid for _, invalid in columns)
-        assert bits(quick[0]) == bits(numbers[0] for numbers, _ in columns)
-
-
-def test_the_last_cell_is_checked_too():
-    assert parse_matrix(["1,2", "3,4-"], 2, ",") is None
-    assert parse_matrix(["1,2", "3,4"], 2, ",").tolist() == [[1, 2], [3, 4]]
+@given(st.lists(st.text("019+-.eEnaNd/b_ ,", max_size=6), min_size=1, max_size=6), st.booleans())
+def test_other_cells_of_a_column_change_nothing(cells, comma):
+    numbers, invalid = parse_column(cells, comma)
+    for row, cell in enumerate(cells):
+        (one,), bad = parse_column([cell], comma)
+        assert bits([one]) == bits([numbers[row]])
+        assert bad.get(0) == invalid.get(row)
 
 
 def test_json_values():
-    numbers, invalid = convert_values(
+    numbers, invalid = parse_column(
         [1, 2.5, None, True, "3.5", "Bad", [1], {}, 10**400, "word", "\ud800"]
     )
     assert numbers[[0, 1, 3, 4]].tolist() == [1, 2.5, 1, 3.5]

@@ -1,7 +1,7 @@
 import pytest
 
-from baryflow.live.plant import load_settled_states
 from baryflow.tep.plant import model as module
+from baryflow.tep.plant.settling import load_settled
 
 
 @pytest.fixture(scope="session")
@@ -12,4 +12,4 @@ def plant():
 @pytest.fixture(scope="session")
 def settled():
     """The plant at rest in every mode, as it is shipped: simulating it takes ten seconds of CPU."""
-    return load_settled_states()
+    return load_settled()

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from baryflow import container
 from baryflow.cli import main
 from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.features.normal import FLOOR
+from baryflow.features.statistics import Scale
 from baryflow.tep import Encoder, encode, read_features, read_signals
 from baryflow.tep.encoders.encoding import leave_one_out
 from baryflow.tep.encoders.graph import Graph, Network
-from baryflow.tep.encoders.scale import FLOOR, Scale, scales_of
-from baryflow.tep.encoders.statistics import LENGTH, describe
+from baryflow.tep.encoders.statistics import LENGTH, describe, scales_of
 
 UNIT = Scale(np.zeros(34), np.ones(34))
 

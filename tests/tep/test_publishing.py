@@ -15,9 +15,8 @@ from baryflow.cli import main
 from baryflow.cli import tep as publishing
 from baryflow.streams import Credentials, open_source
 from baryflow.tep import VARIABLES
-from baryflow.tep.plant import playing, settling
-from baryflow.tep.plant.plan import Plan
-from baryflow.tep.plant.simulation import draw
+from baryflow.tep.plant import settling
+from baryflow.tep.plant.simulation import Plan, draw
 from tests.streams.files import require
 from tests.waiting import PATIENCE, ask_to_end
 
@@ -52,20 +51,8 @@ def publish(signal_, publisher, speed=36_000.0):
     return thread
 
 
-def test_one_mode_is_settled_as_all_are(plant, tmp_path, monkeypatch):
-    for module in (settling, playing):
-        for name, hours in {"HOLD": 2.0, "RAMP": 20.0, "SETTLE": 20.0}.items():
-            monkeypatch.setattr(module, name, hours)
-    settled = settling.settle(plant, tmp_path / "settled.bary")
-    for found, expected in (
-        (playing.settle_in(plant, 3), settled[3]),  # by way of mode 1
-        (settling.read_settled(tmp_path / "settled.bary")[6], settled[6]),
-    ):
-        assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
-
-
 def test_settling_leads_to_the_states_that_are_shipped(plant, settled):
-    for found, expected in zip(playing.settle_in(plant, 1), settled[1], strict=True):
+    for found, expected in zip(settling.settle(plant, [1])[1], settled[1], strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

@@ -36,27 +36,20 @@ def interpreted(monkeypatch):
 def in_process(monkeypatch):
     """Simulate in this process: another one takes a second to start."""
 
-    def work_here(work, tasks, *, start, arguments, **_):
-        start(*arguments)
+    def work_here(work, tasks, *, start, **_):
+        start()
         yield from map(work, tasks)
 
     monkeypatch.setattr("baryflow.tep.plant.simulation.in_parallel", work_here)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, settled):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulated")
-    _put_settled(folder, settled)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMBA_DISABLE_JIT", "1")  # as `interpreted`
         simulate(folder, SMALL, jobs=2)
     return folder
-
-
-def _put_settled(folder, settled):
-    """Spare the ten seconds in which the modes are reached."""
-    arrays = {f"{name}{mode}": getattr(s, name) for mode, s in settled.items() for name in s._fields}
-    container.write(folder / "settled.bary", "tep-settled", {}, arrays)
 
 
 def test_signals_come_back_with_their_labels(folder):
@@ -72,17 +65,14 @@ def test_signals_come_back_with_their_labels(folder):
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_the_same_bits_whatever_the_number_of_processes(folder, tmp_path, settled):
-    _put_settled(tmp_path, settled)
+def test_the_same_bits_whatever_the_number_of_processes(folder, tmp_path):
     simulate(tmp_path, SMALL, jobs=1)
     for path in sorted(folder.glob("mode*/*.bary")):
         assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_simulation_is_continued_and_extended_without_touching_what_is_there(
-    folder, tmp_path, settled
-):
+def test_a_simulation_is_continued_and_extended_without_touching_what_is_there(folder, tmp_path):
     import shutil
 
     other = tmp_path / "copy"
@@ -118,8 +108,7 @@ def test_a_folder_with_another_simulation_is_refused(folder):
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, folder, request):
-    _put_settled(tmp_path, settled)
+def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, folder, request):
     program = (
         "from baryflow.tep import Plan, simulate\n"
         "if __name__ == '__main__':\n"
@@ -147,12 +136,8 @@ def test_what_a_kill_leaves_behind_is_complete_and_goes_on(tmp_path, settled, fo
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize("settles", [True, False], ids=["settling", "making files"])
-def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path, settled, settles):
+def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path):
     folder = tmp_path / "plant"
-    folder.mkdir()
-    if not settles:
-        _put_settled(folder, settled)
     options = ("--faults", "0,6", "--modes", "1,4", "--runs", "1000", "--hours", "1", "--jobs", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "baryflow", "tep", "simulate", str(folder), *options],
@@ -161,8 +146,7 @@ def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path, set
         text=True,
         start_new_session=True,  # as a terminal does: what it sends goes to the workers, too
     )
-    wanted = "manifest.json" if settles else "mode1/commissioning.bary"
-    while not (folder / wanted).is_file() and process.poll() is None:
+    while not (folder / "mode1/commissioning.bary").is_file() and process.poll() is None:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     try:
@@ -175,33 +159,6 @@ def test_ctrl_c_ends_with_a_sentence_and_what_was_finished_is_kept(tmp_path, set
     assert not read_manifest(folder)["complete"]
     for path in folder.glob("mode*/*.bary"):
         container.read(path)
-
-
-def test_the_plant_settles_before_files_are_made_and_that_is_told(tmp_path, monkeypatch, settled):
-    # Settling takes ten seconds in another process; what it leaves is put there instead.
-    from baryflow.tep.plant import simulation
-
-    def in_parallel(work, tasks, **options):
-        if work is simulation._settle:
-            _put_settled(tasks[0].parent, settled)
-            yield None
-        else:
-            yield from (() for _ in tasks)
-
-    monkeypatch.setattr(simulation, "in_parallel", in_parallel)
-    seen = []
-    plan = Plan(modes=(1,), runs=1, commissioning=0)
-    simulate(tmp_path, plan, progress=seen.append)
-    assert [(p.done, p.settled) for p in seen] == [(0, False), (0, True), (1, True)]
-    seen.clear()
-    simulate(tmp_path, plan, progress=seen.append)
-    assert [(p.done, p.settled) for p in seen] == [(0, True), (1, True)]
-
-
-def test_a_file_without_settled_states_is_told(tmp_path):
-    container.write(tmp_path / "settled.bary", "tep-settled", {}, {"state1": np.zeros(50)})
-    with pytest.raises(FileFormatError, match=r"settled states of the plant: remove it"):
-        simulate(tmp_path, SMALL)
 
 
 def test_a_run_that_trips_is_drawn_again_and_told(plant, settled):
@@ -279,12 +236,10 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path):
 
 
 @pytest.mark.usefixtures("in_process")
-def test_the_command_says_what_it_did(tmp_path, settled):
+def test_the_command_says_what_it_did(tmp_path):
     def run(*arguments):
         return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
-    (tmp_path / "plant").mkdir()
-    _put_settled(tmp_path / "plant", settled)
     options = ("--modes", "1", "--faults", "0,6", "--runs", 1, "--hours", 0.5, "--lead", 0, "--jobs", 1)
     done = run("tep", "simulate", tmp_path / "plant", *options)
     assert done.exit_code == 0, done.output

@@ -183,7 +183,7 @@ class Change:
     details: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class AlarmState:
     """The state of the alarms of a target; its size is bounded by the number of classes.
 
@@ -242,13 +242,11 @@ class Alarms:
 
     def __init__(self, config: AlarmConfig, state: AlarmState | None = None) -> None:
         self.config = config
-        state = state or AlarmState()
         self._normal = frozenset(config.normal)
-        self._alarms = {k: one for k, one in state.alarms.items() if k not in self._normal}
-        self._now, self._stamp = state.now, state.stamp
-        self._position, self._time = state.position, state.time
-        self._n_alarms, self._n_floods, self._n_changes = state.n_alarms, state.n_floods, state.n_changes
-        self._raised, self._flood = state.raised, state.flood
+        state = state or AlarmState()
+        alarms = {name: one for name, one in state.alarms.items() if name not in self._normal}
+        self._state = replace(state, alarms=alarms)
+        self._changes: list[Change] = []  # of this row or command
         self._watch()
 
     def state(self) -> AlarmState:
@@ -258,28 +256,17 @@ class Alarms:
         -------
         AlarmState
         """
-        return AlarmState(
-            dict(self._alarms),
-            self._now,
-            self._stamp,
-            self._position,
-            self._time,
-            self._n_alarms,
-            self._n_floods,
-            self._n_changes,
-            self._raised,
-            self._flood,
-        )
+        return replace(self._state, alarms=dict(self._state.alarms))
 
     @property
     def n_rows(self) -> int:
         """Rows so far."""
-        return self._now.rows
+        return self._state.now.rows
 
     @property
     def needs_times(self) -> bool:
         """Whether a delay is in seconds, and no row has had a time so far."""
-        return self._stamp is None and self.config.needs_times
+        return self._state.stamp is None and self.config.needs_times
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -320,16 +307,16 @@ class Alarms:
         -------
         list of Change
         """
+        self._changes = []
         self._tick(position, time)
         watched = self._watched
         if label not in watched and label not in self._normal and (self.config.unknown or not novel):
             watched = (*watched, label)
-        if not watched and self._flood is None:
+        if not watched and self._state.flood is None:
             return []
-        changes: list[Change] = []
         for name in watched:
             rule = self.config.rule_of(name)
-            before = self._alarms.get(name) or Alarm(name)
+            before = self._state.alarms.get(name) or Alarm(name)
             if name == label and novel:
                 probability, sure = 0.0, self.config.unknown
             else:
@@ -339,21 +326,21 @@ class Alarms:
             if sure:
                 rows = before.rows if before.met or before.active else ()
                 before = replace(before, rows=(*rows, position)[-_CHECKED:])
-                self._alarms[name] = before
-            self._update_one(before, rule, met, probability, explain, confirm, changes)
-        self._end_flood(changes)
-        return changes
+                self._state.alarms[name] = before
+            self._update_one(before, rule, met, probability, explain, confirm)
+        self._end_flood()
+        return self._changes
 
     def _tick(self, position: int, time: str) -> None:
-        number = parse_time(time) if time else None
+        state, number = self._state, parse_time(time) if time else None
         stamp = None if number is None else to_microseconds(number)
-        microseconds = self._now.microseconds
+        microseconds = state.now.microseconds
         if stamp is not None:
-            if self._stamp is not None and stamp > self._stamp:
-                microseconds += stamp - self._stamp
-            self._stamp = stamp
-        self._now = Instant(self._now.rows + 1, microseconds)
-        self._position, self._time = position, time
+            if state.stamp is not None and stamp > state.stamp:
+                microseconds += stamp - state.stamp
+            state.stamp = stamp
+        state.now = Instant(state.now.rows + 1, microseconds)
+        state.position, state.time = position, time
 
     def _update_one(
         self,
@@ -363,13 +350,12 @@ class Alarms:
         probability: float,
         explain: Explain | None,
         confirm: Confirm | None,
-        changes: list[Change],
     ) -> None:
         """Advance the alarm of one class by one row."""
-        alarm, now = before, self._now
+        alarm, now = before, self._state.now
         if alarm.shelf is not None and alarm.shelf.since.until(now, alarm.shelf.span) <= 0:
             # The time is over: the operator of the last command has not done this.
-            alarm = self._unshelve(replace(alarm, by="", comment=""), rule, changes)
+            alarm = self._unshelve(replace(alarm, by="", comment=""), rule)
             if alarm.suppressed:
                 alarm = replace(alarm, by=before.by, comment=before.comment)
         if met != alarm.met:
@@ -380,11 +366,11 @@ class Alarms:
         if met != alarm.on and left <= 0:
             alarm = replace(alarm, on=met, fell=alarm.fell if met else now)
             if met:
-                alarm = self._rise(alarm, rule, probability, explain, changes)
+                alarm = self._rise(alarm, rule, probability, explain)
             elif alarm.active and not alarm.chattering:
-                alarm = self._end(alarm, rule, confirm, changes)
+                alarm = self._end(alarm, rule, confirm)
         if alarm.chattering and not alarm.on and alarm.fell.until(now, rule.chatter) <= 0:
-            alarm = self._end(replace(alarm, chattering=False), rule, confirm, changes)
+            alarm = self._end(replace(alarm, chattering=False), rule, confirm)
         if alarm is not before:
             self._keep(alarm)
 
@@ -394,12 +380,11 @@ class Alarms:
         rule: Rule,
         probability: float,
         explain: Explain | None,
-        changes: list[Change],
     ) -> Alarm:
         """Raise an alarm, or count one more occurrence of it."""
         if alarm.active:  # it chatters
             return replace(alarm, occurrences=alarm.occurrences + 1)
-        if alarm.number and alarm.fell.until(self._now, rule.chatter) > 0:
+        if alarm.number and alarm.fell.until(self._state.now, rule.chatter) > 0:
             alarm = replace(
                 alarm,
                 active=True,
@@ -408,18 +393,18 @@ class Alarms:
                 cleared=None,
                 reclassified=False,
             )
-            self._report("repeated", alarm, rule, changes)
+            self._report("repeated", alarm, rule)
             return alarm
-        self._n_alarms += 1
+        self._state.n_alarms += 1
         alarm = replace(
             alarm,
-            number=self._n_alarms,
+            number=self._state.n_alarms,
             active=True,
             acknowledged=False,
             occurrences=1,
-            position=self._position,
-            time=self._time,
-            raised=self._now,
+            position=self._state.position,
+            time=self._state.time,
+            raised=self._state.now,
             probability=probability,
             cleared=None,
             reclassified=False,
@@ -427,60 +412,62 @@ class Alarms:
             comment="",
             evidence={} if explain is None else explain(alarm.name),
         )
-        if not _is_hidden(alarm, rule) and not self._joins_flood(alarm, rule, changes):
-            self._report("raised", alarm, rule, changes)
+        if not _is_hidden(alarm, rule) and not self._joins_flood(alarm, rule):
+            self._report("raised", alarm, rule)
         return alarm
 
-    def _end(self, alarm: Alarm, rule: Rule, confirm: Confirm | None, changes: list[Change]) -> Alarm:
+    def _end(self, alarm: Alarm, rule: Rule, confirm: Confirm | None) -> Alarm:
         """Clear an alarm, or reclassify it; one that is latched stays active."""
         latched = rule.latch and not alarm.acknowledged and not _is_hidden(alarm, rule)
         if confirm is None or not alarm.rows or confirm(alarm.name, alarm.rows):
-            return alarm if latched else self._clear(alarm, rule, changes)
+            return alarm if latched else self._clear(alarm, rule)
         alarm = replace(alarm, reclassified=True, acknowledged=False)
         if not latched:
-            alarm = replace(alarm, active=False, cleared=self._time or str(self._position))
-        self._report("reclassified", alarm, rule, changes)
+            alarm = replace(alarm, active=False, cleared=self._state.time or str(self._state.position))
+        self._report("reclassified", alarm, rule)
         return alarm
 
-    def _clear(self, alarm: Alarm, rule: Rule, changes: list[Change]) -> Alarm:
-        alarm = replace(alarm, active=False, cleared=self._time or str(self._position))
-        self._report("cleared", alarm, rule, changes)
+    def _clear(self, alarm: Alarm, rule: Rule) -> Alarm:
+        alarm = replace(alarm, active=False, cleared=self._state.time or str(self._state.position))
+        self._report("cleared", alarm, rule)
         return alarm
 
-    def _unshelve(self, alarm: Alarm, rule: Rule, changes: list[Change]) -> Alarm:
-        return self._show(replace(alarm, shelf=None), rule, "unshelved", changes)
+    def _unshelve(self, alarm: Alarm, rule: Rule) -> Alarm:
+        return self._show(replace(alarm, shelf=None), rule, "unshelved")
 
-    def _show(self, alarm: Alarm, rule: Rule, kind: str, changes: list[Change]) -> Alarm:
+    def _show(self, alarm: Alarm, rule: Rule, kind: str) -> Alarm:
         """Show an alarm that was shelved or suppressed; it is raised again if it is active."""
         if not _is_hidden(alarm, rule):
             alarm = replace(alarm, acknowledged=not alarm.active)
-        self._report(kind, alarm, rule, changes, always=True)
+        self._report(kind, alarm, rule, always=True)
         if alarm.active:
-            self._report("raised", alarm, rule, changes)
+            self._report("raised", alarm, rule)
         return alarm
 
     # -- floods ----------------------------------------------------------------------------------
 
-    def _joins_flood(self, alarm: Alarm, rule: Rule, changes: list[Change]) -> bool:
+    def _joins_flood(self, alarm: Alarm, rule: Rule) -> bool:
         """Count a new alarm; return whether it is in a flood, and so has no event of its own."""
         most = self.config.flood
         if not most:
             return False
-        self._raised = (*self._raised, self._now)[-most - 1 :]
-        if self._flood is not None:
-            members = self._flood.members | {alarm.name: alarm.number}
-            self._flood = replace(self._flood, members=members)
+        self._state.raised = (*self._state.raised, self._state.now)[-most - 1 :]
+        if self._state.flood is not None:
+            members = self._state.flood.members | {alarm.name: alarm.number}
+            self._state.flood = replace(self._state.flood, members=members)
         elif self._n_recent() > most:
             members = {
                 one.name: one.number
-                for one in (*self._alarms.values(), alarm)
+                for one in (*self._state.alarms.values(), alarm)
                 if one.number
-                and one.raised.until(self._now, self.config.flood_window) > 0
+                and one.raised.until(self._state.now, self.config.flood_window) > 0
                 and not _is_hidden(one, self.config.rule_of(one.name))
             }
-            self._n_floods += 1
-            self._flood = Flood(self._n_floods, self._position, self._time, members)
-            self._report_flood("flood", self._flood, changes)
+            self._state.n_floods += 1
+            self._state.flood = Flood(
+                self._state.n_floods, self._state.position, self._state.time, members
+            )
+            self._report_flood("flood", self._state.flood)
         else:
             return False
         return rule.priority != "critical"
@@ -488,14 +475,14 @@ class Alarms:
     def _n_recent(self) -> int:
         """Return how many alarms were raised within the window of a flood."""
         window = self.config.flood_window
-        return sum(moment.until(self._now, window) > 0 for moment in self._raised)
+        return sum(moment.until(self._state.now, window) > 0 for moment in self._state.raised)
 
-    def _end_flood(self, changes: list[Change]) -> None:
-        if self._flood is not None and self._n_recent() <= self.config.flood // 2:
-            flood, self._flood = self._flood, None
-            self._report_flood("flood ended", flood, changes)
+    def _end_flood(self) -> None:
+        if self._state.flood is not None and self._n_recent() <= self.config.flood // 2:
+            flood, self._state.flood = self._state.flood, None
+            self._report_flood("flood ended", flood)
 
-    def _report_flood(self, kind: str, flood: Flood, changes: list[Change]) -> None:
+    def _report_flood(self, kind: str, flood: Flood) -> None:
         priority = max((self.config.rule_of(name).priority for name in flood.members), key=_urgency)
         names = ", ".join(flood.members)
         message = f"{kind}: {count_of(len(flood.members), 'alarm')}, {names}"
@@ -506,7 +493,7 @@ class Alarms:
             "since": flood.time,
             "members": [{"alarm": name, "number": n} for name, n in flood.members.items()],
         }
-        self._add(kind, message, details, changes)
+        self._add(kind, message, details)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -536,27 +523,27 @@ class Alarms:
             open_ = [one["alarm"] for one in self.entries() if one["state"] in _TO_ACKNOWLEDGE]
             each = (replace(command, alarm=one, number=None) for one in open_)
             return [change for one in each for change in self.apply(one, names)]
-        if name in self._normal or (name not in names and name not in self._alarms):
+        if name in self._normal or (name not in names and name not in self._state.alarms):
             known = ", ".join(one for one in names if one not in self._normal)
             raise InvalidInputError(f"{name!r} has no alarms; the classes that have are {known}")
-        rule, alarm = self.config.rule_of(name), self._alarms.get(name) or Alarm(name)
+        rule, alarm = self.config.rule_of(name), self._state.alarms.get(name) or Alarm(name)
         if command.number is not None and command.number != alarm.number:
             latest = f"the last alarm of {name} is number {alarm.number}"
             raise InvalidInputError(f"{latest if alarm.number else 'there was none'}: look again")
-        changes: list[Change] = []
+        self._changes = []
         said = replace(alarm, by=command.by, comment=command.comment)
         if action == "acknowledge":
-            alarm = self._acknowledge(alarm, said, rule, changes)
+            alarm = self._acknowledge(alarm, said, rule)
         elif action == "shelve":
-            alarm = self._shelve(said, rule, command.duration, changes)
+            alarm = self._shelve(said, rule, command.duration)
         elif action == "unshelve" and alarm.shelf is not None:
-            alarm = self._unshelve(said, rule, changes)
+            alarm = self._unshelve(said, rule)
         elif action in ("suppress", "unsuppress"):
-            alarm = self._suppress(alarm, said, rule, action == "suppress", changes)
+            alarm = self._suppress(alarm, said, rule, action == "suppress")
         self._keep(alarm)
-        return changes
+        return self._changes
 
-    def _acknowledge(self, alarm: Alarm, said: Alarm, rule: Rule, changes: list[Change]) -> Alarm:
+    def _acknowledge(self, alarm: Alarm, said: Alarm, rule: Rule) -> Alarm:
         state = _state(alarm, rule)
         if state in ("shelved", "suppressed") or not alarm.number:
             why = "has had no alarm" if state == "normal" else f"is {state}"
@@ -564,38 +551,34 @@ class Alarms:
         if alarm.acknowledged:
             return alarm
         alarm = replace(said, acknowledged=True)
-        self._report("acknowledged", alarm, rule, changes)
+        self._report("acknowledged", alarm, rule)
         if alarm.active and not alarm.on and not alarm.chattering:  # it was latched
-            alarm = self._clear(alarm, rule, changes)
+            alarm = self._clear(alarm, rule)
         return alarm
 
-    def _shelve(
-        self, alarm: Alarm, rule: Rule, duration: str | int | None, changes: list[Change]
-    ) -> Alarm:
+    def _shelve(self, alarm: Alarm, rule: Rule, duration: str | int | None) -> Alarm:
         if duration is None:
             raise InvalidInputError(f"shelve {alarm.name} for how long? give for=, such as 30min")
         span = Span.read(duration)
         if not span.amount:
             raise InvalidInputError(f"cannot shelve {alarm.name} for {span}")
-        if span.unit != "rows" and self._stamp is None:
+        if span.unit != "rows" and self._state.stamp is None:
             raise InvalidInputError(
                 f"cannot shelve {alarm.name} for {span}: rows have no times; give a number of rows"
             )
-        alarm = replace(alarm, shelf=Shelf(self._now, span))
-        self._report("shelved", alarm, rule, changes, always=True)
+        alarm = replace(alarm, shelf=Shelf(self._state.now, span))
+        self._report("shelved", alarm, rule, always=True)
         return alarm
 
-    def _suppress(
-        self, alarm: Alarm, said: Alarm, rule: Rule, wanted: bool, changes: list[Change]
-    ) -> Alarm:
+    def _suppress(self, alarm: Alarm, said: Alarm, rule: Rule, wanted: bool) -> Alarm:
         if rule.suppress:
             raise InvalidInputError(f"{alarm.name} is suppressed in the configuration: change it there")
         if wanted == alarm.suppressed:
             return alarm
         alarm = replace(said, suppressed=wanted)
         if not wanted:
-            return self._show(alarm, rule, "unsuppressed", changes)
-        self._report("suppressed", alarm, rule, changes, always=True)
+            return self._show(alarm, rule, "unsuppressed")
+        self._report("suppressed", alarm, rule, always=True)
         return alarm
 
     # -- what is shown ---------------------------------------------------------------------------
@@ -609,7 +592,8 @@ class Alarms:
             Plain values.
         """
         found = [
-            self._describe(alarm, self.config.rule_of(name)) for name, alarm in self._alarms.items()
+            self._describe(alarm, self.config.rule_of(name))
+            for name, alarm in self._state.alarms.items()
         ]
         found = [one for one in found if one["number"] or one["state"] != "normal"]
         order = ["unacknowledged", "acknowledged", "reclassified", "returned"]
@@ -629,7 +613,9 @@ class Alarms:
             highest ``priority`` of these or None, how many are ``shelved`` or ``suppressed``, and
             whether there is a ``flood``.
         """
-        states = {name: _state(alarm, self.config.rule_of(name)) for name, alarm in self._alarms.items()}
+        states = {
+            name: _state(alarm, self.config.rule_of(name)) for name, alarm in self._state.alarms.items()
+        }
         counts = Counter(states.values())
         open_states = ("acknowledged", *_TO_ACKNOWLEDGE)
         priorities = [
@@ -641,7 +627,7 @@ class Alarms:
             "shelved": counts["shelved"],
             "suppressed": counts["suppressed"],
             "priority": max(priorities, key=_urgency, default=None),
-            "flood": self._flood is not None,
+            "flood": self._state.flood is not None,
         }
 
     def _describe(self, alarm: Alarm, rule: Rule) -> dict[str, Any]:
@@ -665,31 +651,36 @@ class Alarms:
         }
         if alarm.shelf is not None:
             span = alarm.shelf.span
-            found["shelved_for"] = str(replace(span, amount=alarm.shelf.since.until(self._now, span)))
+            found["shelved_for"] = str(
+                replace(span, amount=alarm.shelf.since.until(self._state.now, span))
+            )
         return found
 
-    def _report(
-        self, kind: str, alarm: Alarm, rule: Rule, changes: list[Change], *, always: bool = False
-    ) -> None:
+    def _report(self, kind: str, alarm: Alarm, rule: Rule, *, always: bool = False) -> None:
         """Add a change, unless the alarm is shelved or suppressed."""
         if _is_hidden(alarm, rule) and not always:
             return
         details = self._describe(alarm, rule)
         if kind not in ("raised", "repeated"):
             del details["evidence"]
-        self._add(kind, _message(kind, alarm, rule), details, changes)
+        self._add(kind, _message(kind, alarm, rule), details)
 
-    def _add(self, kind: str, message: str, details: dict[str, Any], changes: list[Change]) -> None:
-        self._n_changes += 1
-        details = {"change": kind, "time": self._time, "sequence": self._n_changes, **details}
-        changes.append(Change(kind, message, details))
+    def _add(self, kind: str, message: str, details: dict[str, Any]) -> None:
+        self._state.n_changes += 1
+        details = {
+            "change": kind,
+            "time": self._state.time,
+            "sequence": self._state.n_changes,
+            **details,
+        }
+        self._changes.append(Change(kind, message, details))
 
     def _keep(self, alarm: Alarm) -> None:
-        self._alarms[alarm.name] = alarm
+        self._state.alarms[alarm.name] = alarm
         self._watch()
 
     def _watch(self) -> None:
-        self._watched = tuple(name for name, alarm in self._alarms.items() if alarm.needs_rows)
+        self._watched = tuple(name for name, alarm in self._state.alarms.items() if alarm.needs_rows)
 
 
 def _is_hidden(alarm: Alarm, rule: Rule) -> bool:

@@ -27,7 +27,7 @@ from baryflow.features import OnnxEncoder, SignalFeatures, Windows, windows
 from baryflow.features.encoder import import_runtime
 from baryflow.features.labelled import find_normal, read_encoder
 from baryflow.streams import Table, read_table
-from baryflow.streams.numbers import parse_number
+from baryflow.streams.decoding import parse_number
 from baryflow.validation import count_of
 
 #: Names that a list shows at most.

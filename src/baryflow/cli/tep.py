@@ -25,8 +25,7 @@ from baryflow.streams.sampling.clock import SECOND, instant_text
 from baryflow.streams.urls import Endpoint
 from baryflow.tep.encoders import encoding
 from baryflow.tep.plant import simulation
-from baryflow.tep.plant.plan import Plan
-from baryflow.tep.plant.playing import play
+from baryflow.tep.plant.simulation import Plan, play
 from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES, VARIABLES
 from baryflow.validation import count_of
 
@@ -142,10 +141,7 @@ def make_progress(line: Line) -> Callable[[simulation.Progress], None]:
     progress = Progress(line, "simulate", "file", resumes=True)
 
     def show(found: simulation.Progress) -> None:
-        if found.settled:  # not before: the time for settling the plant does not count
-            progress(found.done, found.total, count_of(len(found.redrawn), "trip"))
-        else:
-            line.show("settling the plant in its modes")
+        progress(found.done, found.total, count_of(len(found.redrawn), "trip"))
 
     return show
 

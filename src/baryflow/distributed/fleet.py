@@ -31,7 +31,7 @@ from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import FileFormatError, InvalidInputError
 from baryflow.features import SignalModel
 from baryflow.persistence import open_content
-from baryflow.streams.blocks import Selection
+from baryflow.streams.decoding import Selection
 from baryflow.validation import as_choice, as_count
 
 #: Rows of a target between two states: a worker that dies loses at most these, a second or two of work.

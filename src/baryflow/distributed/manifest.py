@@ -19,7 +19,7 @@ from baryflow.distributed.output import Job
 from baryflow.distributed.parquet import NO_VALUE, Folder, Partition
 from baryflow.distributed.tasks import Progress, TaskRunner
 from baryflow.exceptions import FileFormatError, InvalidInputError
-from baryflow.streams.columnar import as_text
+from baryflow.streams.decoding import as_text
 from baryflow.validation import Integers
 
 #: The name of the target of rows that name none.

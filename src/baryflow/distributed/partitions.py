@@ -27,7 +27,7 @@ from baryflow.distributed.parquet import (
     rows_per_batch,
 )
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.columnar import as_text
+from baryflow.streams.decoding import as_text
 from baryflow.streams.tables import UNLABELLED, WHOLE
 from baryflow.validation import LARGEST, Floats, Integers
 

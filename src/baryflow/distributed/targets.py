@@ -29,9 +29,8 @@ from baryflow.exceptions import BaryflowError, FileFormatError
 from baryflow.runtime import Event, Rows, Session
 from baryflow.runtime.session import Result, describe_error
 from baryflow.streams.base import RAW_LENGTH, Rejected
-from baryflow.streams.blocks import reject_invalid
 from baryflow.streams.columnar import arrow_values, as_block
-from baryflow.streams.numbers import valid_text
+from baryflow.streams.decoding import reject_invalid, valid_text
 from baryflow.validation import Integers
 
 #: Number of states of a target that are kept: if the last is damaged, the one before is used.
@@ -241,7 +240,7 @@ def _make_slices(
     folders, texts = partition.folders, _texts(plan)
     values = {name: arrow_values(rows.column(name)) for name in rows.schema.names}
     values |= {name: [folders[name]] * rows.num_rows for name in texts if name in folders}
-    block = as_block(values, plan.columns, texts, np.arange(rows.num_rows), {})
+    block = as_block(values, plan.columns, texts, np.arange(rows.num_rows))
     usable, rejected = reject_invalid(block, plan.columns)
     times = block.texts[0] if texts else [""] * rows.num_rows
     places, first = [row.position for row in rejected], 0

@@ -1,16 +1,18 @@
-"""Cut signals into overlapping windows, each of one group and known as soon as its last row is."""
+"""Windows of signals: cut from tables, completed row by row on a stream, or given as arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from baryflow.estimators._input import refuse_dates, refuse_other_than_numbers
+from baryflow.estimators._input import InputMixin, refuse_dates, refuse_other_than_numbers
+from baryflow.estimators._persistence import Shell
 from baryflow.exceptions import InvalidInputError
-from baryflow.validation import Floats, Integers, as_count, as_matrix
+from baryflow.validation import Floats, Integers, as_array, as_count, as_matrix, check_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,3 +211,243 @@ def _codes(group: NDArray[Any]) -> Integers:
     if missing:
         raise InvalidInputError(f"by says nothing of row {missing[0]}: name a group for every row")
     return np.array([known.setdefault(value, len(known)) for value in group.tolist()], dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Where a stream is: what a later process needs to resume.
+
+    Attributes
+    ----------
+    rows : array of shape (length, n_channels)
+        The last raw rows, as they lie in the ring.
+    seen : int
+        How many rows have come.
+    """
+
+    rows: Floats
+    seen: int
+
+
+class FeatureStream:
+    """Keep the last rows of one stream, and nothing else; made by ``SignalFeatures.stream``.
+
+    Parameters
+    ----------
+    features : SignalFeatures or OnnxEncoder
+        Fitted.
+    step : int
+        Rows from one window to the next.
+    domain : str or int, optional
+        Whose normal operation the stream is compared with.
+    """
+
+    def __init__(self, features: Any, step: int = 1, domain: Any = None) -> None:
+        self._features = features
+        self._step = as_count(step, "step")
+        self._domain = domain
+        self._shape = (features.length_, features.n_channels_)
+        self.reset()
+
+    def push(self, row: Any) -> Floats | None:
+        """Take the next raw row.
+
+        Parameters
+        ----------
+        row : array of shape (n_channels,)
+            NaN marks a missing value.
+
+        Returns
+        -------
+        array of shape (n_features_out,) or None
+            The features of the window that this row completes; those that :func:`windows` and
+            ``transform`` give offline, bit for bit.
+
+        Raises
+        ------
+        InvalidInputError
+            If the row has another width or is not finite; the stream stays as it was.
+        """
+        length, n_channels = self._shape
+        try:
+            values = np.asarray(row, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"expected a row of {n_channels} numbers: {error}") from error
+        if values.shape != (n_channels,):
+            raise InvalidInputError(
+                f"expected a row of shape (n_channels={n_channels},), got {values.shape}"
+            )
+        check_values(values, "row", allow_nan=True)
+        self._ring[self._seen % length] = values
+        self._seen += 1
+        beyond = self._seen - length
+        if beyond < 0 or beyond % self._step:
+            return None
+        window = np.roll(self._ring, -(self._seen % length), axis=0)
+        found: Floats = self._features.transform(window[None], self._domain)[0]
+        return found
+
+    def reset(self) -> Self:
+        """Forget all rows: another run begins.
+
+        Returns
+        -------
+        FeatureStream
+            Itself.
+        """
+        self._ring = np.full(self._shape, np.nan)
+        self._seen = 0
+        return self
+
+    @property
+    def position(self) -> Position:
+        """Where the stream is."""
+        return Position(self._ring.copy(), self._seen)
+
+    def resume(self, position: Position) -> None:
+        """Go on from where another stream of the same features was.
+
+        Parameters
+        ----------
+        position : Position
+
+        Raises
+        ------
+        InvalidInputError
+            If it belongs to windows of another shape.
+        """
+        if position.rows.shape != self._shape or position.seen < 0:
+            raise InvalidInputError(
+                f"expected the position of a stream with windows of shape {self._shape}, got "
+                f"{position.rows.shape}"
+            )
+        self._ring, self._seen = position.rows.copy(), position.seen
+
+
+#: Values of a window at most: a damaged file may claim any number.
+_LARGEST_WINDOW = 2**24
+
+
+class TakesWindows(InputMixin):
+    """Windows come flattened, with three dimensions, or as :class:`Windows`."""
+
+    n_channels: int
+    length_: int
+    n_channels_: int
+    channels_: list[str]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def stream(self, step: int = 1, domain: Any = None) -> FeatureStream:
+        """Return what takes raw rows one by one and gives features when a window is full.
+
+        Parameters
+        ----------
+        step : int
+            Rows from one window to the next, as in :func:`windows`.
+        domain : str or int, optional
+            Whose normal operation rows are compared with, as `sample_domain` in ``transform``.
+
+        Returns
+        -------
+        FeatureStream
+
+        Raises
+        ------
+        NotFittedError
+            If it was not fitted.
+        InvalidInputError
+            If `step` is no count, or the domain is not known.
+        """
+        check_is_fitted(self)
+        self._check_domain(domain)
+        return FeatureStream(self, step, domain)
+
+    def _check_domain(self, domain: Any) -> None:
+        """Refuse a domain that is not known."""
+
+    def _first_windows(self, X: Any) -> Any:
+        """Check windows to be fitted on, and remember their shape."""
+        if isinstance(X, Windows) or _is_deep(X):
+            held, names = _deep(X), getattr(X, "channels", None)
+            vars(self).pop("feature_names_in_", None)
+            self.n_features_in_ = held.shape[1] * held.shape[2]
+            channels = names or [f"x{number}" for number in range(held.shape[2])]
+            self._set_shape(held.shape[1], channels)
+            return held
+        n_channels = as_count(self.n_channels, "n_channels")
+        rows = self._first_rows(X)
+        if rows.shape[1] % n_channels:
+            raise InvalidInputError(
+                f"rows of {rows.shape[1]} values are no whole windows of n_channels={n_channels}"
+            )
+        self._set_shape(rows.shape[1] // n_channels, [f"x{number}" for number in range(n_channels)])
+        return rows.reshape(len(rows), self.length_, n_channels)
+
+    def _windows(self, X: Any) -> Any:
+        """Check windows against those that were fitted on."""
+        wanted = (self.length_, self.n_channels_)
+        if isinstance(X, Windows) or _is_deep(X):
+            held = _deep(X)
+            if held.shape[1:] != wanted:
+                raise InvalidInputError(
+                    f"expected windows of shape (n, length={wanted[0]}, n_channels={wanted[1]}), got "
+                    f"{held.shape}"
+                )
+            return held
+        rows = self.check_rows(X)
+        return rows.reshape(len(rows), *wanted)
+
+    def _set_shape(self, length: int, channels: list[str]) -> None:
+        self.length_, self.n_channels_ = int(length), len(channels)
+        self.channels_ = [str(name) for name in channels]
+        if self.length_ * self.n_channels_ != self.n_features_in_:
+            raise InvalidInputError("length and channels do not fit the columns")
+        if self.n_features_in_ > _LARGEST_WINDOW:
+            raise InvalidInputError(
+                f"a window of {self.length_:,} rows and {self.n_channels_:,} channels is too large: "
+                f"it may have {_LARGEST_WINDOW:,} values; make windows shorter"
+            )
+
+    def _channel_names(self, input_features: Any) -> list[str]:
+        if input_features is None:
+            return self.channels_
+        if len(input_features) == self.n_channels_:
+            return [str(name) for name in input_features]
+        _check_feature_names_in(self, input_features)
+        return self.channels_
+
+    def _shell(self) -> Shell:
+        names = getattr(self, "feature_names_in_", None)
+        return Shell(
+            self.get_params(),  # type: ignore[attr-defined]  # the estimator beside it has them
+            self.n_features_in_,
+            None if names is None else [str(name) for name in names],
+        )
+
+
+def some(held: Any, mask: Any) -> Any:
+    """Return some windows, without copying all of them."""
+    if mask.all():
+        return held
+    return held.where(mask) if isinstance(held, Windows) else held[mask]
+
+
+def _is_deep(X: Any) -> bool:
+    return getattr(X, "ndim", None) == 3
+
+
+def _deep(X: Any) -> Any:
+    """Check windows with three dimensions; float32 stays so, and what is cut on demand too."""
+    values = X.signals if isinstance(X, Windows) else X
+    if not (isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float64)):
+        values = as_array(values, "X", "(n, length, n_channels)")
+    check_values(values, "X", allow_nan=True)
+    if isinstance(X, Windows):
+        return X
+    if 0 in values.shape:
+        raise InvalidInputError(f"expected some windows, got an array of shape {values.shape}")
+    return values

@@ -14,10 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.container import read_regular
 from baryflow.estimators._persistence import Persistable, Shell
 from baryflow.exceptions import InvalidInputError
+from baryflow.features.cut import TakesWindows
 from baryflow.features.protobuf import has_external_data
-from baryflow.features.shapes import TakesWindows
 from baryflow.features.statistics import bridge, in_chunks
-from baryflow.features.streaming import FeatureStream
 from baryflow.validation import Floats, count_of
 
 #: Features of a window at most.
@@ -44,6 +43,17 @@ def import_runtime() -> Any:
             name="onnxruntime",
         ) from error
     return onnxruntime
+
+
+def open_session(network: bytes) -> Any:
+    """Return what computes a network, on one thread: the same bits whatever the machine."""
+    onnxruntime = import_runtime()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(network, options, ["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common base but this
+        raise InvalidInputError(f"not a network that onnxruntime can open: {error}") from error
 
 
 class OnnxEncoder(Persistable, TakesWindows, TransformerMixin, BaseEstimator):
@@ -148,30 +158,6 @@ class OnnxEncoder(Persistable, TakesWindows, TransformerMixin, BaseEstimator):
         parts = [self._encode(window) for chunk in in_chunks(self._windows(X)) for window in chunk]
         return np.array(parts, dtype=np.float64)
 
-    def stream(self, step: int = 1, domain: Any = None) -> FeatureStream:
-        """Return what takes raw rows one by one and gives features when a window is full.
-
-        Parameters
-        ----------
-        step : int
-            Rows from one window to the next.
-        domain
-            Not looked at.
-
-        Returns
-        -------
-        FeatureStream
-
-        Raises
-        ------
-        NotFittedError
-            If it was not fitted.
-        InvalidInputError
-            If `step` is no count.
-        """
-        check_is_fitted(self, "network_")
-        return FeatureStream(self, step, domain)
-
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return what the features are called: "feature0", "feature1" and so on.
 
@@ -233,13 +219,7 @@ class OnnxEncoder(Persistable, TakesWindows, TransformerMixin, BaseEstimator):
                 "the network keeps weights in other files, which is refused: save it as one .onnx file "
                 "(onnx.save_model without save_as_external_data)"
             )
-        onnxruntime = import_runtime()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # same bits whatever the machine
-        try:
-            session = onnxruntime.InferenceSession(network, options, ["CPUExecutionProvider"])
-        except Exception as error:  # as above
-            raise InvalidInputError(f"not a network that onnxruntime can open: {error}") from error
+        session = open_session(network)
         inputs = [node.name for node in session.get_inputs()]
         if len(inputs) != 1:
             raise InvalidInputError(

@@ -1,9 +1,13 @@
-"""Statistics as deviations from what is normal in their domain."""
+"""What is normal in a domain: the scale of its signals, and where its statistics lie.
+
+A stream cannot be scaled by what it will show later. Before a machine is watched for faults it runs
+without any (commissioning): from that its scale is taken, the same way for every domain.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +15,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.features.layout import Layout
-from baryflow.features.scale import Scale, floored, measure, scales_of
-from baryflow.features.statistics import describe
-from baryflow.validation import Floats
+from baryflow.features.statistics import Layout, Scale, describe
+from baryflow.validation import Floats, Integers
 
+#: A channel that hardly moves in a domain takes this share of its largest spread over the domains.
+FLOOR = 0.25
+#: float32 signals: what moves by less than their rounding does not move.
+_ROUNDING = 1e-6
 _SMALLEST = 0.02  # spread of a statistic over normal windows
+_ALL = "all"  # the one domain if nobody names any
+#: Stands for all domains if nobody says which windows are normal.
+UNTOLD = "all windows"
+#: Windows from which something is learned: more would tell hardly more, but fill the memory.
+_MOST = 10_000
+
+
+def measure(windows: Any) -> tuple[Scale, Floats]:
+    """Return the raw scale of windows (n, length, n_channels), and the largest magnitudes."""
+    values = np.asarray(windows, dtype=np.float64)
+    missing = np.isnan(values)
+    if not missing.any():
+        spread = np.median(values.std(axis=1), axis=0)
+        return Scale(np.median(values, axis=(0, 1)), spread), np.abs(values).max(axis=(0, 1))
+    gone = np.asarray(
+        missing.all(axis=1)
+    )  # of a channel without any value nothing is known: 0, and no spread
+    empty = gone.all(axis=0)
+    filled = np.where(gone[:, None], 0.0, values)
+    stds = np.where(gone, np.nan, np.nanstd(filled, axis=1))
+    median = np.nanmedian(np.where(empty, 0.0, values), axis=(0, 1))
+    spread = np.nanmedian(np.where(empty, 0.0, stds), axis=0)
+    return Scale(median, spread), np.nanmax(np.abs(np.where(empty, 0.0, values)), axis=(0, 1))
+
+
+def scales_of(normal: Mapping[Any, Any]) -> dict[Hashable, Scale]:
+    """Return the scale of every domain from its windows of normal operation.
+
+    A valve that is saturated in one domain and moves in others would be blown up there by a division by
+    next to nothing: it takes a share of its largest spread over the domains. One that never moves takes
+    1.
+    """
+    raw = {name: measure(windows) for name, windows in normal.items()}
+    largest = np.max([scale.spread for scale, _ in raw.values()], axis=0)
+    reach = np.max([magnitude for _, magnitude in raw.values()], axis=0)
+    still = largest <= _ROUNDING * reach
+    return {name: floored(scale, largest, still) for name, (scale, _) in raw.items()}
+
+
+def floored(scale: Scale, largest: Floats, still: Any) -> Scale:
+    """Return a scale that can be divided by."""
+    return Scale(scale.median, np.where(still, 1.0, np.maximum(scale.spread, FLOOR * largest)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,3 +200,62 @@ def _variance(values: Floats) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nan_to_num(np.nanvar(values, axis=0, ddof=1)))
+
+
+# -- domains of windows -------------------------------------------------------------------------------
+
+
+def as_domains(sample_domain: Any, n: int) -> NDArray[Any]:
+    """Return the domain of every window; one for all if nothing is said."""
+    if sample_domain is None:
+        return np.full(n, _ALL)
+    found = np.asarray(sample_domain)
+    if found.shape != (n,):
+        raise InvalidInputError(f"expected sample_domain to have shape (n={n},), got {found.shape}")
+    return found
+
+
+def is_source(domain: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell which windows are of sources: those whose domain is not a negative number."""
+    source = domain >= 0 if domain.dtype.kind in "if" else np.ones(len(domain), dtype=bool)
+    if not source.any():
+        raise InvalidInputError("all windows are of a target (negative sample_domain): add sources")
+    return source
+
+
+def a_few(wanted: NDArray[np.bool_], domain: NDArray[Any], labels: Any = None) -> Integers:
+    """Return positions of windows that are wanted: all, or some of each class in each domain."""
+    rows = np.flatnonzero(wanted)
+    if len(rows) <= _MOST:
+        return rows
+    columns = [
+        np.unique(part[rows], return_inverse=True)[1] for part in (domain, labels) if part is not None
+    ]
+    _, cells = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
+    share = max(1, _MOST // (cells.max() + 1))
+    kept = []
+    for cell in range(cells.max() + 1):
+        held = rows[cells == cell]
+        kept.append(held[np.linspace(0, len(held) - 1, min(share, len(held))).astype(np.intp)])
+    return np.sort(np.concatenate(kept))
+
+
+def learn_normal(
+    held: Any, domain: NDArray[Any], source: NDArray[np.bool_], normal: Any, layout: Layout
+) -> Normal:
+    """Learn it from the windows that are said to be normal, or from all of the sources together."""
+    if normal is None:
+        return Normal.of({UNTOLD: held[a_few(source, domain)]}, layout)
+    mask = np.asarray(normal)
+    if mask.shape != (len(held),) or mask.dtype != bool:
+        raise InvalidInputError(
+            f"expected normal to be an array of bool of shape (n={len(held)},), got {mask.dtype} of "
+            f"shape {mask.shape}"
+        )
+    names = np.unique(domain).tolist()  # also the target's
+    without = [name for name in names if not mask[domain == name].any()]
+    if without:
+        raise InvalidInputError(
+            f"domain {without[0]!r} has no normal window; mark some, or leave `normal` out for all"
+        )
+    return Normal.of({name: held[a_few((domain == name) & mask, domain)] for name in names}, layout)

@@ -15,10 +15,9 @@ from baryflow.estimators._adapter import AdapterState
 from baryflow.estimators._persistence import Persistable
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
-from baryflow.features.cut import windows
-from baryflow.features.domains import UNTOLD
+from baryflow.features.cut import FeatureStream, windows
 from baryflow.features.encoder import OnnxEncoder, OnnxEncoderState
-from baryflow.features.streaming import FeatureStream
+from baryflow.features.normal import UNTOLD
 from baryflow.features.transformer import SignalFeatures, SignalFeaturesState
 from baryflow.validation import as_count, count_of
 

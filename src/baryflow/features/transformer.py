@@ -14,13 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from baryflow.estimators._domains import check_labels
 from baryflow.estimators._persistence import Persistable, Shell
 from baryflow.exceptions import InvalidInputError
-from baryflow.features.domains import a_few, as_domains, is_source, learn_normal
-from baryflow.features.layout import MOST_PAIRED, Layout
-from baryflow.features.normal import Normal
+from baryflow.features.cut import TakesWindows, some
+from baryflow.features.normal import Normal, a_few, as_domains, is_source, learn_normal
 from baryflow.features.selection import PER_PAIR, most_discriminative
-from baryflow.features.shapes import TakesWindows, some
-from baryflow.features.statistics import describe, in_chunks
-from baryflow.features.streaming import FeatureStream
+from baryflow.features.statistics import MOST_PAIRED, Layout, describe, in_chunks
 from baryflow.validation import Floats, Integers, as_count
 
 _CLIP = 5.0
@@ -225,30 +222,8 @@ class SignalFeatures(Persistable, TakesWindows, TransformerMixin, BaseEstimator)
         self.normal_ = self.normal_.extended(self._windows(X)[:], domain, self._layout())
         return self
 
-    def stream(self, step: int = 1, domain: Any = None) -> FeatureStream:
-        """Return what takes raw rows one by one and gives features when a window is full.
-
-        Parameters
-        ----------
-        step : int
-            Rows from one window to the next, as in :func:`windows`.
-        domain : str or int, optional
-            As `sample_domain` in :meth:`transform`.
-
-        Returns
-        -------
-        FeatureStream
-
-        Raises
-        ------
-        NotFittedError
-            If it was not fitted.
-        InvalidInputError
-            If `step` is no count, or the domain is not known.
-        """
-        check_is_fitted(self)
-        self.normal_.centre(domain)  # says so now if it is not known
-        return FeatureStream(self, step, domain)
+    def _check_domain(self, domain: Any) -> None:
+        self.normal_.centre(domain)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return what the features are called: the statistic and its channel, or two of them.

@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from baryflow.features import FeatureStream, SignalModel
 from baryflow.persistence import load
-from baryflow.tep.plant.settling import RAMP, read_settled
+from baryflow.tep.plant.settling import RAMP, load_settled
 from baryflow.tep.plant.simulation import noise_seed
 from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES, Setpoints
 from baryflow.validation import Floats
-
-if TYPE_CHECKING:
-    from baryflow.tep.plant.model import Snapshot
 
 #: Hours between two rows of signals.
 INTERVAL = 0.05
@@ -31,12 +27,6 @@ def load_plant_model() -> SignalModel:
     with as_file(files("baryflow.datasets") / "data" / "tep_plant.bary") as path:
         model: SignalModel = load(path)
     return model
-
-
-def load_settled_states() -> dict[int, Snapshot]:
-    """Return the settled state of the plant in every mode."""
-    with as_file(files("baryflow.datasets") / "data" / "tep_settled.bary") as path:
-        return read_settled(path)
 
 
 def class_name(fault: int) -> str:
@@ -69,7 +59,7 @@ class RunningPlant:
     def __init__(self, model: SignalModel, mode: int = 1) -> None:
         from baryflow.tep.plant.model import Plant
 
-        self._model, self._plant, self._settled = model, Plant(), load_settled_states()
+        self._model, self._plant, self._settled = model, Plant(), load_settled()
         self.mode, self.fault, self.hours, self.fault_since, self.n_trips = mode, 0, 0.0, 0.0, 0
         self._stream: FeatureStream
         self._restart()

@@ -28,7 +28,7 @@ from baryflow.estimators._unknown import mark_unknown, name_unknown
 from baryflow.estimators.online_dadil import OnlineDaDiL
 from baryflow.exceptions import InvalidInputError
 from baryflow.features import FeatureStream, SignalModel
-from baryflow.features.streaming import Position
+from baryflow.features.cut import Position
 from baryflow.streams import Batch, Label, Rejected
 from baryflow.streams.base import RAW_LENGTH
 from baryflow.streams.label_records import is_before, is_between, read_time

@@ -10,9 +10,16 @@ import numpy as np
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import AlarmCommand, Batch, Label
-from baryflow.streams.blocks import Selection, reject_invalid
-from baryflow.streams.bytesource import KEPT, LONGEST_LINE, Line, Overlong
-from baryflow.streams.decoding import JsonDecoder, parse_objects
+from baryflow.streams.decoding import (
+    KEPT,
+    LONGEST_LINE,
+    JsonDecoder,
+    Line,
+    Overlong,
+    Selection,
+    parse_objects,
+    reject_invalid,
+)
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 
 
@@ -44,19 +51,20 @@ class MessageDecoder:
     def batch(self, messages: Sequence[Message]) -> Batch:
         """Return the rows of messages, numbered from where the last batch ended; so does its cursor."""
         lines = [_as_line(message.payload) for message in messages]
-        decoded, first = self._decoder.decode(lines), self.position + 1
+        first = self.position + 1
+        block = self._decoder.decode(lines, first)
         self.position += len(lines)
         cursor = {"position": self.position}
-        block = decoded.to_block(lines, first, cursor, [])
         good, rejected = reject_invalid(block, self._decoder.chosen)
-        kept = [messages[decoded.good[row]] for row in good]
+        positions = block.positions[good]
+        kept = [messages[position - first] for position in positions]
         texts = {
             name: [column[row] for row in good]
             for name, column in zip(self._texts, block.texts, strict=True)
         }
         return Batch(
-            rows=np.ascontiguousarray(block.numbers[good]),
-            positions=block.positions[good],
+            rows=block.numbers[good],
+            positions=positions,
             times=texts.get(self._time or "", [one.time for one in kept]),
             keys=texts.get(self._key or "", [one.properties.get(self._key or "", "") for one in kept]),
             rejected=[replace(one, offset=messages[one.position - first].offset) for one in rejected],

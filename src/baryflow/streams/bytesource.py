@@ -13,22 +13,20 @@ import sys
 import threading
 import warnings
 import zlib
-from collections import deque
+from abc import ABC, abstractmethod
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from baryflow.exceptions import InvalidInputError
+from baryflow.streams.decoding import KEPT, LONGEST_LINE, Line, Overlong
 
-#: Longest line that is a row; only the beginning of longer ones is kept.
-LONGEST_LINE = 1 << 20
 #: Bytes per read. Less than the longest line, so only a line begun in an earlier read can be too long.
 CHUNK = 1 << 18
-#: Bytes that are kept of a line that is too long.
-KEPT = 1024
 #: Bytes at the beginning of a file that identify it.
 _HEAD = 4096
 #: Seconds between checks of a file that does not grow.
@@ -53,119 +51,124 @@ class Cut:
     offset: int
 
 
-class ByteSource(Protocol):
+class ByteSource(ABC):
     """An input of bytes.
 
     ``notices`` are messages for the operator, for example that rows may be missing. The reader that
     reports them clears them.
     """
 
-    notices: list[str]
+    def __init__(self) -> None:
+        self.notices: list[str] = []
 
+    @abstractmethod
     def read_chunk(self, wait: float | None) -> bytes | FileChange | Cut | None:
         """Return at most CHUNK bytes, ``b""`` at the end, or None if none came for `wait` seconds."""
 
+    @abstractmethod
     def locate(self, cursor: dict[str, Any]) -> int | None:
-        """Find the input of `cursor`, and return the offset to resume at; None for a pipe."""
+        """Continue after `cursor` and return its offset; None for a pipe, which continues anyway."""
 
-    def seek(self, offset: int) -> None:
-        """Continue at an offset."""
-
+    @abstractmethod
     def mark(self, offset: int) -> dict[str, Any]:
         """Return a cursor for `locate`: the offset, and what identifies the input."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close the input."""
+
+
+def open_bytes(what: str | Path, *, tail: bool = False) -> ByteSource:
+    """Open a file, a growing file with `tail`, a named pipe, or standard input (``"-"``).
+
+    Standard input that is redirected from a file is read as a file.
+    """
+    path = Path(what)
+    if str(what) == "-":
+        descriptor = sys.stdin.fileno()
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return _File(os.fdopen(os.dup(descriptor), "rb", buffering=0), "standard input")
+        return _Pipe(descriptor)
+    if tail:
+        return _Tail(path)
+    if path.is_file():
+        return _File(path.open("rb", buffering=0), str(path))
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder; name a file in it")
+    return _Pipe(os.open(path, os.O_RDONLY))
 
 
 # -- lines ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Overlong:
-    """A line that was too long to keep."""
-
-    beginning: bytes
-    length: int
-
-
-Line = bytes | Overlong
-
-
 class Lines:
     """Complete lines of a byte source, without their ends, in bounded memory.
 
-    ``offset`` is that of the first byte after the lines that were read; ``ended`` is set once the input
-    has ended for good.
+    ``offset`` is that of the first byte after the lines that were read. ``ended`` is set once the input
+    has ended for good, ``changed`` once another file follows the lines that are left of this one.
     """
 
     def __init__(self, source: ByteSource, offset: int = 0) -> None:
         self.offset = offset
-        self.ended = False
+        self.ended = self.changed = False
         self._source = source
-        self._ready: deque[Line] = deque()
+        self._ready: list[Line] = []
+        self._next = 0  # of those that are ready
         self._partial = bytearray()
         self._overlong: bytes | None = None  # beginning of a line that is being skipped
         self._skipped = 0
-        self._changed = False
         self._open_end = False  # the last line has no line end
-
-    def read(self, n: int, wait: float | None) -> list[Line] | FileChange:
-        """Return 1 to `n` lines, or none at the end or after `wait` seconds without a line.
-
-        When the file changes, its remaining lines come first. In a new file, `offset` starts at 0.
-        """
-        while not self._ready:
-            if self.ended:
-                return []
-            if self._changed:
-                self._changed, self._open_end, self.offset = False, False, 0
-                return FileChange.ROTATED
-            chunk = self._source.read_chunk(wait)
-            if chunk is None:
-                return []
-            if isinstance(chunk, Cut):
-                self._partial.clear()
-                self._overlong = None
-                self.offset = chunk.offset
-            elif isinstance(chunk, FileChange):
-                if chunk is FileChange.TRUNCATED:
-                    self._partial.clear()
-                    self._overlong = None
-                self._finish()
-                self._changed = True
-            elif not chunk:
-                self._finish()
-                self.ended = True
-            else:
-                self._add(chunk)
-        lines = [self._ready.popleft() for _ in range(min(n, len(self._ready)))]
-        self.offset += self._size(lines)
-        if self._open_end and not self._ready:
-            self.offset -= 1
-        return lines
 
     @property
     def at_change(self) -> bool:
         """Whether all lines of the file were read, and another file follows."""
-        return self._changed and not self._ready
+        return self.changed and self._next == len(self._ready)
 
-    def put_back(self, lines: list[Line]) -> None:
-        """Return the lines that were read last to the queue."""
-        if self._open_end and not self._ready and lines:
-            self.offset += 1
-        self._ready.extendleft(reversed(lines))
-        self.offset -= self._size(lines)
+    def begin_file(self) -> None:
+        """Continue with the file that follows."""
+        self.changed, self._open_end, self.offset = False, False, 0
 
-    def put_back_change(self) -> None:
-        """Return the change that was read last to the queue."""
-        self._changed = True
+    def peek(self, n: int, wait: float | None) -> list[Line]:
+        """Return the next `n` lines, which stay to be read.
 
-    @staticmethod
-    def _size(lines: list[Line]) -> int:
-        return len(lines) + sum(
-            line.length if isinstance(line, Overlong) else len(line) for line in lines
-        )
+        There are fewer at the end of a file, or if no more bytes came for `wait` seconds.
+        """
+        while len(self._ready) < self._next + n and not (self.ended or self.changed):
+            if not self._receive(wait):
+                break
+        return self._ready[self._next : self._next + n]
+
+    def read(self, n: int, wait: float | None) -> list[Line]:
+        """Return 1 to `n` lines, or none at the end of a file or after `wait` seconds without one."""
+        self.peek(1, wait)
+        lines = self._ready[self._next : self._next + n]
+        self._next += len(lines)
+        self.offset += _size_of(lines)
+        if lines and self._open_end and self._next == len(self._ready):
+            self.offset -= 1
+        return lines
+
+    def _receive(self, wait: float | None) -> bool:
+        """Receive more bytes, or what happened to the file; return False if nothing came in time."""
+        del self._ready[: self._next]
+        self._next = 0
+        chunk = self._source.read_chunk(wait)
+        if chunk is None:
+            return False
+        if chunk is FileChange.TRUNCATED or isinstance(chunk, Cut):
+            self._partial.clear()
+            self._overlong = None
+        if isinstance(chunk, Cut):
+            self.offset = chunk.offset - _size_of(self._ready[self._next :])
+        elif isinstance(chunk, FileChange) or not chunk:
+            if self._partial or self._overlong is not None:
+                self._complete()
+                self._open_end = True
+            self.changed = isinstance(chunk, FileChange)
+            self.ended = not self.changed
+        else:
+            self._add(chunk)
+        return True
 
     def _add(self, chunk: bytes) -> None:
         head, newline, rest = chunk.partition(b"\n")
@@ -191,10 +194,9 @@ class Lines:
         self._partial.clear()
         self._overlong = None
 
-    def _finish(self) -> None:
-        if self._partial or self._overlong is not None:
-            self._complete()
-            self._open_end = True
+
+def _size_of(lines: Collection[Line]) -> int:
+    return len(lines) + sum(map(len, lines))
 
 
 # -- identifying a file --------------------------------------------------------------------------------
@@ -232,19 +234,18 @@ def _is_same(file: IO[bytes], cursor: dict[str, Any]) -> bool:
 # -- inputs --------------------------------------------------------------------------------------------
 
 
-class FileBytes:
+class _File(ByteSource):
     """The bytes of a complete file; ``.gz`` files are decompressed."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
+        super().__init__()
         self._name = name
-        self.notices: list[str] = []
         self._marker = _Marker()
         compressed = name.endswith(".gz")
         self._file: IO[bytes] = gzip.GzipFile(fileobj=file, mode="rb") if compressed else file  # type: ignore[assignment]
         self._raw = file
 
     def read_chunk(self, wait: float | None) -> bytes:  # noqa: ARG002 - a file never waits
-        """Return more bytes, none at the end."""
         try:
             chunk = self._file.read(CHUNK)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -260,7 +261,6 @@ class FileBytes:
         return self._file is self._raw and os.fstat(self._raw.fileno()).st_size < self._raw.tell()
 
     def locate(self, cursor: dict[str, Any]) -> int:
-        """Return the offset of `cursor`, if this is its file."""
         self._file.seek(0)
         if not _is_same(self._file, cursor):
             raise InvalidInputError(
@@ -275,21 +275,15 @@ class FileBytes:
             )
         return int(cursor["offset"])
 
-    def seek(self, offset: int) -> None:
-        """Continue at an offset."""
-        self._file.seek(offset)
-
     def mark(self, offset: int) -> dict[str, Any]:
-        """Return a cursor for this file."""
         return self._marker.mark(self._file, offset)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         self._raw.close()
 
 
-class PipeBytes:
+class _Pipe(ByteSource):
     """The bytes of a pipe as they arrive.
 
     A thread reads them, because a read with a timeout is not possible on every system. A pipe cannot be
@@ -297,7 +291,7 @@ class PipeBytes:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self.notices: list[str] = []
+        super().__init__()
         self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=8)
         self._closed = False
         threading.Thread(target=self._pump, args=(descriptor,), daemon=True).start()
@@ -312,48 +306,24 @@ class PipeBytes:
             self._chunks.put(chunk)
 
     def read_chunk(self, wait: float | None) -> bytes | None:
-        """Return more bytes, none at the end; None if none came in time."""
         try:
             return self._chunks.get(timeout=wait)
         except queue.Empty:
             return None
 
     def locate(self, cursor: dict[str, Any]) -> None:
-        """Continue with the next byte: earlier ones cannot be read again."""
-
-    def seek(self, offset: int) -> None:
-        """Refuse: a pipe cannot seek."""
-        raise InvalidInputError(f"cannot continue at byte {offset}: the input is a pipe; use a file")
+        del cursor
 
     def mark(self, offset: int) -> dict[str, Any]:
-        """Return the number of bytes that were read."""
         return {"offset": offset}
 
     def close(self) -> None:
-        """Stop reading."""
         self._closed = True
         while not self._chunks.empty():  # the thread may be waiting for space
             self._chunks.get_nowait()
 
 
-def open_bytes(path: Path) -> FileBytes | PipeBytes:
-    """Open a file or a named pipe."""
-    if path.is_file():
-        return FileBytes(path.open("rb", buffering=0), str(path))
-    if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder; name a file in it")
-    return PipeBytes(os.open(path, os.O_RDONLY))
-
-
-def open_standard_input() -> FileBytes | PipeBytes:
-    """Open standard input; a redirected file is read as a file."""
-    descriptor = sys.stdin.fileno()
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return FileBytes(os.fdopen(os.dup(descriptor), "rb", buffering=0), "standard input")
-    return PipeBytes(descriptor)
-
-
-class TailBytes:
+class _Tail(ByteSource):
     """Follows a growing file by name, like ``tail -F``.
 
     After a rotation, the old file is read to its end, then those that were rotated away since, then the
@@ -364,7 +334,7 @@ class TailBytes:
     """
 
     def __init__(self, path: Path) -> None:
-        self.notices: list[str] = []
+        super().__init__()
         self._path = path
         self._file: IO[bytes] | None = None
         self._marker = _Marker()
@@ -383,7 +353,6 @@ class TailBytes:
         return True
 
     def read_chunk(self, wait: float | None) -> bytes | FileChange | Cut | None:
-        """Return more bytes, or what happened to the file; None if nothing came in time."""
         deadline = None if wait is None else monotonic() + wait
         while True:
             if self._file is None:
@@ -517,13 +486,7 @@ class TailBytes:
         self._open(first)
         return 0
 
-    def seek(self, offset: int) -> None:
-        """Continue at an offset."""
-        if self._file is not None:
-            self._file.seek(offset)
-
     def mark(self, offset: int) -> dict[str, Any]:
-        """Return a cursor for the file that is being read."""
         if self._file is None:
             return {"offset": 0, "head": "", "head_length": 0, "inode": 0}
         status = os.fstat(self._file.fileno())
@@ -531,7 +494,6 @@ class TailBytes:
         return {**self._marker.mark(self._file, offset), **known}
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -13,10 +12,15 @@ import numpy as np
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import RAW_LENGTH
-from baryflow.streams.blocks import Block, Selection
-from baryflow.streams.decoding import stack
-from baryflow.streams.numbers import convert_values, first_duplicates, valid_text
-from baryflow.validation import LARGEST, Floats, Integers
+from baryflow.streams.decoding import (
+    Block,
+    Selection,
+    as_text,
+    first_duplicates,
+    make_block,
+    valid_text,
+)
+from baryflow.validation import Integers
 
 #: Rows of a Parquet file that are decoded at a time.
 _DECODED = 8192
@@ -63,21 +67,24 @@ class ColumnReader(ABC):
 
     @abstractmethod
     def _read_rows(self, start: int, stop: int) -> dict[str, Any]:
-        """Return the values of the selected columns; `start` is where the last call stopped."""
-
-    @abstractmethod
-    def _skip(self, position: int) -> None:
-        """Continue at a row."""
+        """Return the values of the selected columns."""
 
     def block(self, n: int, timeout: float | None) -> Block | None:  # noqa: ARG002 - a file never waits
-        """Return the next `n` rows."""
+        """Return the next `n` rows, or None at the end."""
         start, stop = self._position, min(self._position + n, self._total)
         if start >= stop:
             return None
-        values = self._read_rows(start, stop)
         self._position = stop
-        cursor = {"position": stop, "rows": self._total}
-        return as_block(values, self.chosen, self._texts, np.arange(start + 1, stop + 1), cursor)
+        values = self._read_rows(start, stop)
+        return as_block(values, self.chosen, self._texts, np.arange(start + 1, stop + 1))
+
+    def cursor(self) -> dict[str, Any]:
+        """Return where to resume after the rows that were read."""
+        return {"position": self._position, "rows": self._total}
+
+    def pop_notices(self) -> list[str]:
+        """Return nothing: a file that is complete has no news."""
+        return []
 
     def seek(self, cursor: dict[str, Any]) -> None:
         """Resume after the block with this cursor."""
@@ -87,51 +94,24 @@ class ColumnReader(ABC):
                 f"it was read before; name that file, or use another checkpoint folder"
             )
         self._position = int(cursor["position"])
-        self._skip(self._position)
 
     def close(self) -> None:  # noqa: B027 - not every file stays open
         """Close the input."""
 
 
 def as_block(
-    values: dict[str, Any],
-    chosen: Sequence[str],
-    texts: Sequence[str],
-    positions: Integers,
-    cursor: dict[str, Any],
+    values: dict[str, Any], chosen: Sequence[str], texts: Sequence[str], positions: Integers
 ) -> Block:
     """Return columns of values as a block: those in `chosen` as numbers, those in `texts` as text."""
-    converted = [_convert(values[column]) for column in chosen]
 
     def excerpt(row: int) -> str:
         cells = (str(values[column][row]) for column in (*texts, *chosen))
         return valid_text(",".join(cells))[:RAW_LENGTH]
 
-    return Block(
-        numbers=stack([numbers for numbers, _ in converted], len(positions)),
-        invalid=[invalid for _, invalid in converted],
-        texts=[[as_text(value) for value in values[column]] for column in texts],
-        positions=positions,
-        rejected=[],
-        excerpt=excerpt,
-        cursor=cursor,
+    columns = [values[column] for column in chosen]
+    return make_block(
+        columns, [list(map(as_text, values[column])) for column in texts], positions, excerpt
     )
-
-
-def _convert(values: Any) -> tuple[Floats, dict[int, str]]:
-    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        numbers = values.astype(np.float64)
-        huge = np.flatnonzero(np.abs(numbers) > LARGEST).tolist()
-        invalid = {row: f"{numbers[row]:g}" for row in huge}
-        numbers[huge] = math.nan
-        return numbers, invalid
-    return convert_values(values.tolist() if isinstance(values, np.ndarray) else values)
-
-
-def as_text(value: Any) -> str:
-    """Return a value as text, ``""`` if it is missing."""
-    missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "" if missing else valid_text(str(value).strip())
 
 
 class ParquetReader(ColumnReader):
@@ -146,47 +126,46 @@ class ParquetReader(ColumnReader):
         except (pyarrow.ArrowException, OSError) as error:
             raise damaged_parquet(path, error) from error
         self._arrow = pyarrow
-        self._left: Any = None  # decoded, but not returned yet
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        self._groups = np.cumsum([0, *sizes])  # the first row of each
+        self._batches: Iterator[Any] = iter(())
+        self._first = self._stop = 0  # rows of `_table`, decoded last
         try:
             names = list(self._file.schema_arrow.names)
-            super().__init__(str(path), names, self._file.metadata.num_rows, selection)
+            super().__init__(str(path), names, metadata.num_rows, selection)
         except InvalidInputError:
             self._file.close()
             raise
-        self._batches = self._decode(0)
-
-    def _decode(self, group: int) -> Iterator[Any]:
-        groups = list(range(group, self._file.num_row_groups))
-        columns = list(dict.fromkeys([*self.chosen, *self._texts]))
-        batches = self._file.iter_batches(_DECODED, row_groups=groups, columns=columns)
-        return (self._arrow.Table.from_batches([batch]) for batch in batches)
 
     def _read_rows(self, start: int, stop: int) -> dict[str, Any]:
-        parts, missing = [], stop - start
-        while missing > 0:
-            if self._left is None or not self._left.num_rows:
-                try:
-                    self._left = next(self._batches)
-                except (self._arrow.ArrowException, OSError) as error:
-                    raise damaged_parquet(self._name, error) from error
-            part = self._left.slice(0, missing)
-            self._left = self._left.slice(part.num_rows)
-            missing -= part.num_rows
-            parts.append(part)
+        if not self._first <= start <= self._stop or not self._stop:
+            self._begin(start)
+        parts = []
+        while start < stop:
+            if start >= self._stop:
+                self._decode()
+            else:
+                part = self._table.slice(start - self._first, stop - start)
+                start += part.num_rows
+                parts.append(part)
         table = self._arrow.concat_tables(parts)
         return {name: arrow_values(table[name]) for name in table.column_names}
 
-    def _skip(self, position: int) -> None:
-        group = 0
-        while group < self._file.num_row_groups:
-            count = self._file.metadata.row_group(group).num_rows
-            if position < count:
-                break
-            position -= count
-            group += 1
-        self._left, self._batches = None, self._decode(group)
-        if position:
-            self._read_rows(0, position)
+    def _begin(self, row: int) -> None:
+        """Decode from the beginning of the group that holds a row."""
+        group = int(np.searchsorted(self._groups, row, side="right")) - 1
+        groups = list(range(group, self._file.num_row_groups))
+        columns = list(dict.fromkeys([*self.chosen, *self._texts]))
+        self._batches = self._file.iter_batches(_DECODED, row_groups=groups, columns=columns)
+        self._first = self._stop = int(self._groups[group])
+
+    def _decode(self) -> None:
+        try:
+            self._table = self._arrow.Table.from_batches([next(self._batches)])
+        except (self._arrow.ArrowException, OSError) as error:
+            raise damaged_parquet(self._name, error) from error
+        self._first, self._stop = self._stop, self._stop + self._table.num_rows
 
     def close(self) -> None:
         """Close the file."""
@@ -226,9 +205,6 @@ class NpzReader(ColumnReader):
     def _read_rows(self, start: int, stop: int) -> dict[str, Any]:
         return {name: self._arrays[name][start:stop] for name in (*self.chosen, *self._texts)}
 
-    def _skip(self, position: int) -> None:
-        """Do nothing: all rows are in memory."""
-
 
 def _load_columns(path: Path) -> dict[str, Any]:
     try:
@@ -251,4 +227,4 @@ def _load_columns(path: Path) -> dict[str, Any]:
             fits = names is not None and len(names) == array.shape[1]
             called = names if fits and names else [f"{own}{j}" for j in range(array.shape[1])]
             columns.update(zip(called, array.T, strict=True))
-    return columns
+    return {name: one if one.dtype.kind in "biuf" else one.tolist() for name, one in columns.items()}

@@ -1,266 +1,327 @@
-"""Decode lines of CSV and NDJSON into columns, and recognise how a CSV file is written."""
+"""Cells and JSON values to blocks of rows: numbers, text, and what is wrong with the others."""
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import RAW_LENGTH, Rejected
-from baryflow.streams.blocks import Block, Selection
-from baryflow.streams.bytesource import LONGEST_LINE, Line, Overlong
-from baryflow.streams.numbers import (
-    convert_values,
-    first_duplicates,
-    is_missing,
-    parse_column,
-    parse_matrix,
-    parse_number,
-    valid_text,
+from baryflow.validation import LARGEST, Floats, Integers
+
+#: Longest line or message that is a row; only the beginning of longer ones is kept.
+LONGEST_LINE = 1 << 20
+#: Bytes that are kept of a line that is too long.
+KEPT = 1024
+_WORDS = (
+    "na; n/a; n.a.; nan; null; none; nil; -; --; ---; ?; .; missing; undefined; #n/a; #na; #value!; "
+    "#ref!; #div/0!; #null!; #num!; #name?; <na>; <null>; bad; bad input; bad data; bad value; "
+    "bad quality; set to bad; no data; nodata; no good data; no good data for calculation; no value; "
+    "no result; no sample; error; invalid; i/o timeout; io timeout; timeout; configure; comm fail; "
+    "not connected; disconnected; scan off; scan timeout; pt created; calc off; calc failed; "
+    "calc timeout; calc overflow; shutdown; intf shut; over range; under range; out of range; "
+    "out of serv; out of service; arc off-line; arc offline; sample bad; tag not found; "
+    "digital state; questionable"
 )
-from baryflow.validation import Floats
+#: Cells that mark a missing value, in lower case: from spreadsheets, programs and plant historians.
+MISSING = frozenset(["", *_WORDS.split("; ")])
+_VALUES = dict.fromkeys(MISSING, math.nan) | {"true": 1.0, "false": 0.0}
+#: Separates joined cells; does not occur in typed text.
+_SEPARATOR = "\x1f"
+#: Characters of a cell, and columns, that a message shows.
+_SHOWN, _LISTED = 40, 20
+_NUMBER = re.compile(r"\s*[+-]?\d+([.,]\d+)?([eE][+-]?\d+)?\s*")
 
-_BOM = b"\xef\xbb\xbf"
-#: In order of precedence: those that are never part of a name come first.
-_DELIMITERS = ("\t", ";", ",", "|")
-#: A row of a historian has a timestamp even where it has no numbers; a row of units has none.
-_TIMESTAMP = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}|\d{1,2}:\d{2}")
-_DECLARED = re.compile(r'"?sep=([^\w."])"?')
+
+# -- values --------------------------------------------------------------------------------------------
 
 
-# -- CSV dialects --------------------------------------------------------------------------------------
+def is_missing(cell: str) -> bool:
+    """Return whether a cell marks a missing value."""
+    return cell.strip().casefold() in MISSING
+
+
+def parse_number(value: Any, decimal_comma: bool = False) -> float | None:
+    """Return the number in a cell or JSON value, NaN if it is missing, or None if it is neither."""
+    if isinstance(value, str):
+        value = value.strip()
+        word = _VALUES.get(value.casefold())
+        if word is not None:
+            return word
+        if "_" in value:  # Python accepts 1_000 as a number; other programs do not
+            return None
+        if decimal_comma and "." not in value:
+            value = value.replace(",", ".")
+    try:
+        return math.nan if value is None else float(value)
+    except (TypeError, ValueError):
+        return None
+    except OverflowError:  # an integer with hundreds of digits
+        return math.inf
+
+
+def parse_column(values: Sequence[Any], decimal_comma: bool = False) -> tuple[Floats, dict[int, str]]:
+    """Return the numbers in a column, NaN where missing, and by row the values that cannot be used.
+
+    Parameters
+    ----------
+    values : array of numbers, or sequence of cells or of JSON values
+    decimal_comma : bool, default=False
+        Whether the cell ``1,5`` is one and a half.
+    """
+    numbers = _parse_plain(values, decimal_comma)
+    invalid: dict[int, str] = {}
+    if numbers is None:
+        found = [parse_number(value, decimal_comma) for value in values]
+        invalid = {row: _show(values[row]) for row, number in enumerate(found) if number is None}
+        numbers = np.array(found, dtype=np.float64)
+    for row in np.flatnonzero(np.abs(numbers) > LARGEST).tolist():
+        invalid[row] = _show(values[row])
+        numbers[row] = math.nan
+    return numbers, invalid
+
+
+def _parse_plain(values: Any, decimal_comma: bool) -> Floats | None:
+    """Convert a column of nothing but numbers and empty cells quickly; None if it has other values."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    try:
+        if values and isinstance(values[0], str):
+            joined = _SEPARATOR.join(values)  # a TypeError shows that there are other values
+            count = len(values)
+            if decimal_comma and "," in joined:
+                values = joined.replace(",", ".").split(_SEPARATOR)
+            if "_" in joined or len(values) != count:
+                return None
+            try:
+                return np.fromiter(map(float, values), np.float64, count)
+            except ValueError:
+                return np.fromiter((float(cell or "nan") for cell in values), np.float64, count)
+        if set(map(type, values)) <= {float, int, type(None)}:
+            return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return None
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, str):
+        return valid_text(value)
+    number = parse_number(value)
+    return valid_text(repr(value)[:_SHOWN]) if number is None else f"{number:g}"
+
+
+def describe_invalid(column: str, cell: str) -> str:
+    """Return one sentence on what is wrong with a cell."""
+    shown = cell if len(cell) <= _SHOWN else f"{cell[:_SHOWN]}…"
+    if parse_number(cell, decimal_comma=True) is None:
+        return f"column {column!r} holds {shown!r}, which is not a number."
+    return f"column {column!r} holds {shown!r}; infinity and numbers beyond ±{LARGEST:g} cannot be used."
+
+
+def as_text(value: Any) -> str:
+    """Return a value as text, ``""`` if it is missing."""
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if missing else valid_text(str(value).strip())
+
+
+def valid_text(text: str) -> str:
+    """Return text that can be encoded: lone surrogates, which JSON may hold, are replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+# -- names of columns ----------------------------------------------------------------------------------
+
+
+def first_duplicates(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def suggest(names: Iterable[str], columns: Iterable[str]) -> str:
+    """Return `` (did you mean …?)`` with the columns that are similar to `names`, or nothing."""
+    folded = {column.casefold(): column for column in columns if column}
+    found = (get_close_matches(name.casefold(), folded, n=1, cutoff=0.7) for name in names)
+    similar = list(dict.fromkeys(folded[close[0]] for close in found if close))
+    return f" (did you mean {list_names(similar)}?)" if similar else ""
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return quoted names for a message, the first twenty of them."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(map(repr, names[:_LISTED])) + more
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """How the rows of a CSV file are written."""
+class Selection:
+    """Which columns to read: `numbers` (None for all others), `texts`, and those to ignore."""
 
-    encoding: str
-    delimiter: str
-    columns: list[str]
+    numbers: Sequence[str] | None
+    texts: Sequence[str] = ()
+    ignored: Sequence[str] = ()
 
-    @property
-    def decimal_comma(self) -> bool:
-        """Whether a comma in a cell can only be a decimal comma."""
-        return self.delimiter != ","
+    def choose(self, columns: Sequence[str], name: str) -> list[str]:
+        """Return the numeric columns out of `columns`, or raise if input `name` lacks some."""
+        chosen = self.numbers
+        if chosen is None:
+            out = {*self.texts, *self.ignored}
+            chosen = [column for column in columns if column and column not in out]
+        missing = [column for column in (*chosen, *self.texts) if column not in columns]
+        if missing:
+            raise InvalidInputError(f"{name} {self._describe_missing(missing, columns)}")
+        return list(chosen)
 
-    def split(self, text: str) -> list[str]:
-        """Return the cells of a line; raises csv.Error if quotes do not match."""
-        if '"' not in text:
-            return text.split(self.delimiter)
-        return next(csv.reader([text], delimiter=self.delimiter, strict=True), [])
-
-
-def decode_beginning(line: bytes, name: str) -> tuple[str, str]:
-    """Return a first line as text, and its encoding: UTF-8, or else Windows' cp1252."""
-    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidInputError(
-            f"{name} is written in UTF-16; save it as UTF-8 (“CSV UTF-8” in a spreadsheet)"
-        )
-    if line.startswith(b"\x1f\x8b"):
-        raise InvalidInputError(f"{name} is compressed; add .gz to its name, or pipe it through gunzip")
-    line = line.removeprefix(_BOM).rstrip(b"\r")
-    try:
-        return line.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        return line.decode("cp1252", "replace"), "cp1252"
-
-
-def declared_delimiter(text: str) -> str | None:
-    """Return the delimiter that a line ``sep=;`` above the header declares."""
-    found = _DECLARED.fullmatch(text.strip())
-    return found[1] if found else None
+    def _describe_missing(self, missing: Sequence[str], columns: Sequence[str]) -> str:
+        """Return that columns are missing, and what to do."""
+        values = [column for column in columns if _NUMBER.fullmatch(column)]
+        if 2 * len(values) > len(columns) and not all(map(str.isdecimal, values)):
+            return (
+                f"has no header: it begins with {list_names(columns)}; add a line with the column names"
+            )
+        numbers = self.numbers or ()
+        others = [column for column in columns if column not in (*numbers, *self.texts)]
+        advice = "rename the columns of the file"
+        if set(missing) <= set(self.texts):
+            advice = "correct the name" + ("" if numbers else ", or leave out the file")
+        elif len(numbers) > 1 and not set(numbers) & set(columns):
+            advice = "use a model that was fitted on these columns, or another file"
+        elif not set(missing) & set(self.texts):
+            advice += ", or add an empty column for one that was not measured"
+        found = f"{suggest(missing, others)}; it has {list_names(columns)}"
+        return f"has no column {list_names(missing)}{found}: {advice}"
 
 
-def read_header(text: str, encoding: str, delimiter: str | None, name: str) -> Dialect:
-    """Return the dialect of a file with this header, or raise if names are missing or not unique."""
-    if delimiter is None:
-        unquoted = re.sub(r'"[^"]*"', "", text)
-        delimiter = next((one for one in _DELIMITERS if one in unquoted), ",")
-    try:
-        names = [cell.strip() for cell in Dialect(encoding, delimiter, []).split(text)]
-    except csv.Error as error:
-        raise InvalidInputError(
-            f"the header of {name} cannot be read ({error}): {text[:100]!r}"
-        ) from error
-    while names and not names[-1]:  # each line ends with a delimiter
-        names.pop()
-    if not names:
-        raise InvalidInputError(
-            f"{name} begins with a line without names; expected a header: {text[:100]!r}"
-        )
-    twice = first_duplicates(cell for cell in names if cell)
-    if twice:
-        raise InvalidInputError(
-            f"the header of {name} has {', '.join(map(repr, twice))} more than once; rename the columns"
-        )
-    return Dialect(encoding, delimiter, names)
-
-
-def is_data(cells: Sequence[str], dialect: Dialect) -> bool:
-    """Return whether cells are a row rather than a header: one is a number or a time."""
-    return any(_is_value(cell, dialect) for cell in cells)
-
-
-def may_be_units(cells: Sequence[str], dialect: Dialect) -> bool:
-    """Return whether the first row may hold units: words, but no number and no time."""
-    return not is_data(cells, dialect) and not all(map(is_missing, cells))
-
-
-def are_units(cells: Sequence[str], below: Sequence[str], dialect: Dialect) -> bool:
-    """Return whether a row that may hold units does, judged by the row below it.
-
-    That row must have values. A word that is in both rows is a label, not a unit.
-    """
-    if not is_data(below, dialect):
-        return False
-    return not any(a == b and not is_missing(a) for a, b in zip(cells, below, strict=False))
-
-
-def _is_value(cell: str, dialect: Dialect) -> bool:
-    if is_missing(cell):
-        return False
-    return parse_number(cell, dialect.decimal_comma) is not None or bool(_TIMESTAMP.match(cell.strip()))
-
-
-# -- decoders ------------------------------------------------------------------------------------------
+# -- blocks --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
-    """Lines as columns: `good` lines are rows; `reasons` has the reason for each other line.
+class Block:
+    """Rows as they were read."""
 
-    The other fields are those of :class:`~baryflow.streams.blocks.Block`.
-    """
-
-    good: list[int]
-    numbers: Floats
-    invalid: list[dict[int, str]]
-    texts: list[list[str]]
-    reasons: dict[int, str]
-
-    def to_block(
-        self, lines: Sequence[Line], first: int, cursor: dict[str, Any], notices: list[str]
-    ) -> Block:
-        """Return the rows of `lines`, the first of which has position `first`."""
-        return Block(
-            numbers=self.numbers,
-            invalid=self.invalid,
-            texts=self.texts,
-            positions=np.array(self.good, dtype=np.intp) + first,
-            rejected=[
-                Rejected(first + at, reason, excerpt(lines[at]))
-                for at, reason in sorted(self.reasons.items())
-            ],
-            excerpt=lambda row: excerpt(lines[self.good[row]]),
-            cursor=cursor,
-            notices=notices,
-        )
+    numbers: Floats  # of shape (n, d); NaN where a cell is empty or invalid
+    invalid: list[dict[int, str]]  # for each column, row → cell that is not a usable number
+    texts: list[list[str]]  # for each text column, one value per row
+    positions: Integers
+    rejected: list[Rejected]  # rows that could not be split into cells
+    excerpt: Callable[[int], str]  # row → its beginning as text
 
 
-class Decoder(Protocol):
-    """Turns lines into columns."""
+def make_block(
+    columns: Sequence[Sequence[Any]],
+    texts: list[list[str]],
+    positions: Integers,
+    excerpt: Callable[[int], str],
+    *,
+    rejected: Sequence[Rejected] = (),
+    decimal_comma: bool = False,
+) -> Block:
+    """Return rows whose numbers are in columns of cells, JSON values or arrays."""
+    parsed = [parse_column(column, decimal_comma) for column in columns]
+    numbers = np.array([numbers for numbers, _ in parsed], dtype=np.float64)
+    return Block(
+        # Sums of the same numbers can differ in the last bit if the memory layout differs.
+        np.ascontiguousarray(numbers.reshape(len(parsed), len(positions)).T),
+        [invalid for _, invalid in parsed],
+        texts,
+        positions,
+        list(rejected),
+        excerpt,
+    )
 
-    columns: list[str]
-    chosen: list[str]
-    encoding: str
 
-    def decode(self, lines: Sequence[Line]) -> Decoded:
-        """Return the columns of the lines."""
+def reject_invalid(block: Block, columns: Sequence[str]) -> tuple[Integers, list[Rejected]]:
+    """Return the rows that are valid in all `columns`, and all rejected rows in order."""
+    reasons: dict[int, str] = {}
+    for column, invalid in zip(columns, block.invalid, strict=True):
+        for row, cell in invalid.items():
+            reasons.setdefault(row, describe_invalid(column, cell))
+    bad = [
+        Rejected(int(block.positions[row]), reason, block.excerpt(row))
+        for row, reason in reasons.items()
+    ]
+    good = np.ones(len(block.positions), dtype=bool)
+    good[list(reasons)] = False
+    return np.flatnonzero(good), sorted([*block.rejected, *bad], key=lambda one: one.position)
+
+
+# -- lines ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """A line that was too long to keep."""
+
+    beginning: bytes
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+Line = bytes | Overlong
+
+
+def kept(line: Line) -> bytes:
+    """Return what there is of a line."""
+    return line.beginning if isinstance(line, Overlong) else line
 
 
 def excerpt(line: Line) -> str:
     """Return the beginning of a line as valid text."""
-    start = line.beginning if isinstance(line, Overlong) else line
-    return start[: 4 * RAW_LENGTH].decode("utf-8", "replace").rstrip("\r")[:RAW_LENGTH]
+    return kept(line)[: 4 * RAW_LENGTH].decode("utf-8", "replace").rstrip("\r")[:RAW_LENGTH]
 
 
-class CsvDecoder:
-    """Decodes lines with the cells of a header."""
+def decode_lines(lines: Sequence[Line], encoding: str) -> tuple[list[str], dict[int, str]]:
+    """Return lines as text, and the reasons for those that are too long or not text, which are empty."""
+    try:
+        whole: bytes = b"\n".join((*lines, b""))  # type: ignore[arg-type]  # an Overlong raises TypeError
+        return whole.decode(encoding).replace("\r\n", "\n").split("\n")[:-1], {}
+    except (TypeError, UnicodeDecodeError):
+        pass
+    texts, reasons = [], {}
+    for at, line in enumerate(lines):
+        text = ""
+        if isinstance(line, Overlong):
+            reasons[at] = f"it is {line.length} bytes long; the limit is {LONGEST_LINE}."
+        else:
+            try:
+                text = line.decode(encoding).removesuffix("\r")
+            except UnicodeDecodeError as error:
+                written = "UTF-8" if encoding == "utf-8" else encoding
+                reasons[at] = f"byte {error.start + 1} of it is not {written}."
+        texts.append(text)
+    return texts, reasons
 
-    def __init__(self, dialect: Dialect, selection: Selection, name: str) -> None:
-        self.columns = dialect.columns
-        self.chosen = selection.choose(dialect.columns, name)
-        self.dialect = dialect
-        self.encoding = dialect.encoding
-        self._numbers = [dialect.columns.index(column) for column in self.chosen]
-        self._texts = [dialect.columns.index(column) for column in selection.texts]
 
-    def decode(self, lines: Sequence[Line]) -> Decoded:
-        """Return the columns of the lines."""
-        reasons: dict[int, str] = {}
-        texts = decode_lines(lines, self.encoding, reasons)
-        fast = None if reasons else self._decode_fast(texts)
-        if fast is not None:
-            return fast
-        rows = self._split(texts, reasons)
-        good = (
-            [at for at in range(len(rows)) if at not in reasons] if reasons else list(range(len(rows)))
-        )
-        columns = list(zip(*([rows[at] for at in good] if reasons else rows), strict=True))
-        if not columns:
-            columns = [()] * len(self.columns)
-        converted = [parse_column(columns[j], self.dialect.decimal_comma) for j in self._numbers]
-        return Decoded(
-            good=good,
-            numbers=stack([numbers for numbers, _ in converted], len(good)),
-            invalid=[invalid for _, invalid in converted],
-            texts=[[cell.strip() for cell in columns[j]] for j in self._texts],
-            reasons=reasons,
-        )
-
-    def _decode_fast(self, texts: Sequence[str]) -> Decoded | None:
-        """Decode lines of plain numbers with other columns only before and after them, or None."""
-        delimiter, width = self.dialect.delimiter, len(self.columns)
-        if not self._numbers or any(text.count(delimiter) != width - 1 or '"' in text for text in texts):
-            return None
-        before, after = min(self._numbers), width - 1 - max(self._numbers)
-        if any(before <= column < width - after for column in self._texts):
-            return None
-        heads = [text.split(delimiter, before) for text in texts]
-        tails = [head.pop().rsplit(delimiter, after) for head in heads]
-        numbers = parse_matrix([tail[0] for tail in tails], width - before - after, delimiter)
-        if numbers is None:
-            return None
-        inner = [column - before for column in self._numbers]
-        pairs = list(zip(heads, tails, strict=True))
-        return Decoded(
-            good=list(range(len(texts))),
-            numbers=numbers if inner == list(range(numbers.shape[1])) else numbers[:, inner],
-            invalid=[{} for _ in inner],
-            texts=[
-                [(head[j] if j < before else tail[j - width]).strip() for head, tail in pairs]
-                for j in self._texts
-            ],
-            reasons={},
-        )
-
-    def _split(self, texts: Sequence[str], reasons: dict[int, str]) -> list[list[str]]:
-        """Split lines into cells; add a reason where their number differs from the header's."""
-        delimiter, width = self.dialect.delimiter, len(self.columns)
-        rows = [text.split(delimiter) for text in texts]
-        for at, text in enumerate(texts):
-            if '"' in text:
-                try:
-                    rows[at] = self.dialect.split(text)
-                except csv.Error as error:
-                    reasons.setdefault(at, f"its quotes do not match ({error}).")
-                    continue
-            row = rows[at]
-            if len(row) == width or at in reasons:
-                continue
-            if len(row) > width and not any(cell.strip() for cell in row[width:]):
-                del row[width:]  # delimiters at the end of the line
-            else:
-                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-                reasons[at] = f"it has {cells} where the header has {width}."
-        return rows
+def block_of_lines(
+    lines: Sequence[Line],
+    first: int,
+    reasons: dict[int, str],
+    columns: Sequence[Sequence[Any]],
+    texts: list[list[str]],
+    *,
+    decimal_comma: bool = False,
+) -> Block:
+    """Return the rows in lines that begin at position `first`; a line with a reason is none."""
+    good = [at for at in range(len(lines)) if at not in reasons]
+    return make_block(
+        columns,
+        texts,
+        np.array(good, dtype=np.intp) + first,
+        lambda row: excerpt(lines[good[row]]),
+        rejected=[
+            Rejected(first + at, reason, excerpt(lines[at])) for at, reason in sorted(reasons.items())
+        ],
+        decimal_comma=decimal_comma,
+    )
 
 
 class JsonDecoder:
@@ -277,29 +338,19 @@ class JsonDecoder:
         self._wanted = frozenset(self.chosen)
         self._texts = list(selection.texts)
 
-    def decode(self, lines: Sequence[Line]) -> Decoded:
-        """Return the columns of the lines."""
-        reasons: dict[int, str] = {}
+    def decode(self, lines: Sequence[Line], first: int) -> Block:
+        """Return the rows in lines, the first of which has position `first`."""
         objects: list[dict[str, Any]] = []
-        good: list[int] = []
-        for at, text in enumerate(decode_lines(lines, self.encoding, reasons)):
-            if at in reasons:
-                continue
-            found = parse_object(text)
+        reasons: dict[int, str] = {}
+        for at, found in enumerate(parse_objects(lines)):
             reason = found if isinstance(found, str) else self._refuse(found)
             if reason:
                 reasons[at] = reason
             elif not isinstance(found, str):
                 objects.append(found)
-                good.append(at)
-        converted = [convert_values([one.get(name) for one in objects]) for name in self.chosen]
-        return Decoded(
-            good=good,
-            numbers=stack([numbers for numbers, _ in converted], len(good)),
-            invalid=[invalid for _, invalid in converted],
-            texts=[[as_text(one.get(name)) for one in objects] for name in self._texts],
-            reasons=reasons,
-        )
+        columns = [[one.get(name) for one in objects] for name in self.chosen]
+        texts = [[as_text(one.get(name)) for one in objects] for name in self._texts]
+        return block_of_lines(lines, first, reasons, columns, texts)
 
     def _refuse(self, found: dict[str, Any]) -> str:
         """Return why an object is not a row, or nothing if it is one."""
@@ -309,51 +360,15 @@ class JsonDecoder:
         return f"column {nested[0]!r} holds more than one value." if nested else ""
 
 
-def parse_object(text: str) -> dict[str, Any] | str:
-    """Return the object in a line, or the reason why there is none."""
+def parse_objects(lines: Sequence[Line]) -> list[dict[str, Any] | str]:
+    """Return the JSON object in each line, or the reason why there is none."""
+    texts, reasons = decode_lines(lines, "utf-8")
+    return [reasons.get(at) or _parse_object(text) for at, text in enumerate(texts)]
+
+
+def _parse_object(text: str) -> dict[str, Any] | str:
     try:
         found = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return "it is not valid JSON."
     return found if isinstance(found, dict) else "it is not a JSON object."
-
-
-def parse_objects(lines: Sequence[Line]) -> list[dict[str, Any] | str]:
-    """Return the object in each line, or the reason why there is none."""
-    reasons: dict[int, str] = {}
-    texts = decode_lines(lines, "utf-8", reasons)
-    return [reasons.get(at) or parse_object(text) for at, text in enumerate(texts)]
-
-
-def as_text(value: Any) -> str:
-    """Return a JSON value as text, ``""`` for null."""
-    if value is None:
-        return ""
-    return valid_text(value.strip() if isinstance(value, str) else json.dumps(value))
-
-
-def stack(columns: Sequence[Floats], count: int) -> Floats:
-    """Return columns of `count` rows as a matrix, even if there are no columns."""
-    return np.column_stack(columns) if columns else np.empty((count, 0))
-
-
-def decode_lines(lines: Sequence[Line], encoding: str, reasons: dict[int, str]) -> list[str]:
-    """Return lines as text; lines that are too long or not text are empty and get a reason."""
-    try:
-        whole: bytes = b"\n".join((*lines, b""))  # type: ignore[arg-type]  # an Overlong raises TypeError
-        return whole.decode(encoding).replace("\r\n", "\n").split("\n")[:-1]
-    except (TypeError, UnicodeDecodeError):
-        pass
-    texts = []
-    for at, line in enumerate(lines):
-        text = ""
-        if isinstance(line, Overlong):
-            reasons[at] = f"it is {line.length} bytes long; the limit is {LONGEST_LINE}."
-        else:
-            try:
-                text = line.decode(encoding).removesuffix("\r")
-            except UnicodeDecodeError as error:
-                written = "UTF-8" if encoding == "utf-8" else encoding
-                reasons[at] = f"byte {error.start + 1} of it is not {written}."
-        texts.append(text)
-    return texts

@@ -12,9 +12,14 @@ from typing import Any, ClassVar
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import AlarmCommand, Label
-from baryflow.streams.blocks import list_names, suggest
-from baryflow.streams.decoding import as_text
-from baryflow.streams.numbers import convert_values, describe_invalid, valid_text
+from baryflow.streams.decoding import (
+    as_text,
+    describe_invalid,
+    list_names,
+    parse_column,
+    suggest,
+    valid_text,
+)
 from baryflow.validation import LARGEST
 
 #: Names of the fields; the second ones of a time are those of AWS Lookout for Equipment.
@@ -183,7 +188,7 @@ class LabelFormat:
             cells, names = [record.get(name) for name in self.columns], list(self.columns)
         else:
             return None
-        numbers, invalid = convert_values(cells)
+        numbers, invalid = parse_column(cells)
         for at, cell in invalid.items():
             raise InvalidInputError(describe_invalid(names[at], cell).rstrip("."))
         values = [float(number) for number in numbers]

@@ -13,13 +13,12 @@ import numpy as np
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Batch, Source
-from baryflow.streams.blocks import Selection
 from baryflow.streams.brokers import LabelDecoder
-from baryflow.streams.bytesource import ByteSource, Line, TailBytes, open_bytes
-from baryflow.streams.decoding import CsvDecoder, Dialect, is_data, parse_objects
+from baryflow.streams.bytesource import ByteSource, open_bytes
+from baryflow.streams.decoding import Selection, parse_objects
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.registry import SourceOptions, open_transport
-from baryflow.streams.text import TextReader
+from baryflow.streams.text import CsvDecoder, Dialect, TextReader
 from baryflow.streams.urls import Credentials, is_url
 
 #: Seconds for which a broker is asked for labels, and between two attempts that found none.
@@ -38,63 +37,36 @@ def open_labels(
     credentials: Credentials | None = None,
     durable: bool = False,
 ) -> Source:
-    """Open a stream of labels, or of commands.
+    """Open a stream of labels, or of commands: batches hold them instead of rows.
 
-    Parameters
-    ----------
-    what : str or path
-        A CSV or NDJSON file; a ``.json`` file with a list of objects, or with what
-        ``aws lookoutequipment list-labels`` prints; or a URL with ``mqtt://``, ``mqtts://``,
-        ``kafka://`` or ``kafka+ssl://`` whose messages are JSON objects.
-    how : LabelFormat or CommandFormat
-    tail : bool, default=False
-        Follow a growing CSV or NDJSON file; the stream never ends.
-    credentials : Credentials, optional
-        For a URL.
-    durable : bool, default=False
-        As in :func:`open_source`.
-
-    Returns
-    -------
-    Source
-        Its batches hold labels or commands instead of rows. Records that are none are in their notices.
-
-    Raises
-    ------
-    InvalidInputError
-        If the format is unknown.
-    FileNotFoundError
-        If the file does not exist. With `tail`, the source waits for it instead.
+    `what` is a CSV or NDJSON file, which `tail` follows as it grows; a ``.json`` file with a list of
+    objects, or with what ``aws lookoutequipment list-labels`` prints; or the URL of a broker whose
+    messages are JSON objects. Records that cannot be used are in the notices of the batches.
     """
     if is_url(what):
         options = SourceOptions((), idle=_IDLE, labels=how, durable=durable)
         return open_transport(str(what), credentials, options)
-    if Path(what).suffix.lower() == ".json":
-        return LabelList(Path(what), how)
-    return LabelFile(Path(what), how, tail=tail)
+    path = Path(what)
+    if path.suffix.lower() == ".json":
+        return _LabelFile(_ListReader(path, how), how)
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".ndjson", ".jsonl"):
+        raise InvalidInputError(
+            f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
+        )
+    return _LabelFile(_RecordReader(open_bytes(path, tail=tail), str(path), how), how)
 
 
-class _Labels(Source):
-    """A source without columns."""
+class _LabelFile(Source):
+    """Labels from the records of a file."""
+
+    def __init__(self, reader: _RecordReader | _ListReader, how: LabelFormat | CommandFormat) -> None:
+        self._reader, self._decoder = reader, LabelDecoder(how)
 
     @property
     def columns(self) -> list[str]:
-        """None: labels are no rows."""
         return []
 
     wanted = columns
-
-
-class LabelFile(_Labels):
-    """Labels from lines of CSV or NDJSON; the first line decides which."""
-
-    def __init__(self, path: Path, how: LabelFormat | CommandFormat, *, tail: bool = False) -> None:
-        if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".ndjson", ".jsonl"):
-            raise InvalidInputError(
-                f"expected a file of {how.what} that ends with .csv, .ndjson or .json, got {path.name}"
-            )
-        self._decoder = LabelDecoder(how)
-        self._reader = _RecordReader(TailBytes(path) if tail else open_bytes(path), str(path), how)
 
     def read(self, n: int, timeout: float | None = None) -> Batch | None:
         """Return at most `n` labels that are there, and None at the end."""
@@ -106,12 +78,10 @@ class LabelFile(_Labels):
         return replace(batch, notices=[*self._reader.pop_notices(), *batch.notices])
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Resume after a batch that an earlier process has read."""
         self._reader.seek(cursor)
         self._decoder.position = int(cursor["position"])
 
     def close(self) -> None:
-        """Close the file."""
         self._reader.close()
 
 
@@ -124,40 +94,35 @@ class _RecordReader(TextReader):
 
     def read_records(self, n: int) -> list[dict[str, Any] | str] | None:
         """Return the record in each line, or what is wrong with it; None at the end."""
-        lines = self.read_lines(n, None)
-        if lines is None or not isinstance(self._decoder, CsvDecoder):
+        lines, decoder = self.read_lines(n, None), self._decoder
+        if lines is None or not isinstance(decoder, CsvDecoder):
             return None if lines is None else parse_objects(lines)
-        decoded, pointed = self._decoder.decode(lines), self._decoder.dialect.decimal_comma
-        records: list[dict[str, Any] | str] = [decoded.reasons.get(at, "") for at in range(len(lines))]
-        for row, at in enumerate(decoded.good):
-            cells = [column[row] for column in decoded.texts]
-            cells = [_with_point(cell) for cell in cells] if pointed else cells
-            records[at] = dict(zip(self._decoder.columns, cells, strict=True))
-        return records
+        columns, reasons = decoder.split(lines)
+        with_point = _with_point if decoder.dialect.decimal_comma else str.strip
+        rows = zip(*(map(with_point, column) for column in columns), strict=True)
+        return [
+            reasons.get(at) or dict(zip(decoder.columns, next(rows), strict=True))
+            for at in range(len(lines))
+        ]
 
-    def _start_csv(
-        self, text: str, encoding: str, delimiter: str | None, above: list[Line]
-    ) -> CsvDecoder:
-        decoder = super()._start_csv(text, encoding, delimiter, above)
-        if decoder is self._last:  # without a header after a rotation
-            return decoder
+    def _start_csv(self, text: str, encoding: str, delimiter: str | None, number: int) -> CsvDecoder:
         self._fresh = False  # labels have no units
-        columns = decoder.columns
-        if len(columns) == len(_WITHOUT_HEADER) and is_data(columns, decoder.dialect):
-            self._lines.put_back(above)
-            return self._make_csv(replace(decoder.dialect, columns=_WITHOUT_HEADER))
-        self._how.check_columns(columns, self._name)
+        columns = Dialect.of_header(text, encoding, delimiter, self._name)
+        if len(columns.columns) == len(_WITHOUT_HEADER) and columns.is_data(columns.columns):
+            return self._make_csv(replace(columns, columns=_WITHOUT_HEADER))
+        decoder = super()._start_csv(text, encoding, delimiter, number)
+        if decoder is not self._last:  # without a header after a rotation
+            self._how.check_columns(decoder.columns, self._name)
         return decoder
 
     def _make_csv(self, dialect: Dialect) -> CsvDecoder:
-        return CsvDecoder(dialect, Selection([], dialect.columns), self._name)
+        return CsvDecoder(dialect, Selection([]), self._name)
 
 
-class LabelList(_Labels):
-    """Labels from a JSON document: a list of objects, also if an object holds nothing but the list."""
+class _ListReader:
+    """The records of a JSON document: a list of objects, or an object with no other list."""
 
     def __init__(self, path: Path, how: LabelFormat | CommandFormat) -> None:
-        self._decoder = LabelDecoder(how)
         try:
             found = json.loads(path.read_text(encoding="utf-8-sig"))
         except (ValueError, RecursionError) as error:
@@ -167,41 +132,33 @@ class LabelList(_Labels):
             found = lists[0] if len(lists) == 1 else None
         if not isinstance(found, list):
             raise InvalidInputError(f"{path} holds no list of {how.what}")
-        self._records = found
+        self._records = [one if isinstance(one, dict) else "it is not a JSON object." for one in found]
+        self._position = 0
 
-    def read(self, n: int, timeout: float | None = None) -> Batch | None:
-        """Return the next `n` labels, and None at the end."""
-        del timeout
-        start = self._decoder.position
-        if start >= len(self._records):
-            return None
-        records = [
-            one if isinstance(one, dict) else "it is not a JSON object."
-            for one in self._records[start : start + n]
-        ]
-        return self._decoder.decode(records, {"position": start + len(records)})
+    def read_records(self, n: int) -> list[dict[str, Any] | str] | None:
+        found = self._records[self._position : self._position + n]
+        self._position += len(found)
+        return found or None
+
+    def cursor(self) -> dict[str, Any]:
+        return {"position": self._position}
+
+    def pop_notices(self) -> list[str]:
+        return []
 
     def seek(self, cursor: dict[str, Any]) -> None:
-        """Resume after a batch that an earlier process has read."""
-        self._decoder.position = int(cursor["position"])
+        self._position = int(cursor["position"])
 
     def close(self) -> None:
-        """Do nothing: the file was read as a whole."""
+        self._records = []
 
 
 class LabelledSource(Source):
     """A stream of rows and a stream of their labels, or of commands, as one source.
 
     Labels that are there are delivered before more rows are read, in batches of their own. At the end of
-    the rows all labels that are there are delivered.
-
-    Parameters
-    ----------
-    rows, labels : Source
-    patience : float, default=0.0
-        Seconds to wait for more labels at the end of the rows: a broker does not deliver them at once.
-    name : str, default="labels"
-        Of the labels' place in the cursor.
+    the rows all labels that are there are delivered; a broker has `patience` seconds for more of them.
+    `name` is that of their place in the cursor.
     """
 
     def __init__(
@@ -310,6 +267,7 @@ class LabelledSource(Source):
 
 def _with_point(cell: str) -> str:
     """Return a number that has a decimal comma with a point, and other text as it is."""
+    cell = cell.strip()
     pointed = cell.replace(",", ".")
     try:
         float(pointed)

@@ -37,9 +37,8 @@ from baryflow.exceptions import InvalidInputError, UnreachableError
 from baryflow.streams.backoff import SLICE, Backoff
 from baryflow.streams.base import Batch, MessageSink, Rejected, Source
 from baryflow.streams.brokers import LabelDecoder, Message, MessageDecoder
-from baryflow.streams.decoding import excerpt
+from baryflow.streams.decoding import excerpt, parse_number
 from baryflow.streams.label_records import parse_time
-from baryflow.streams.numbers import parse_number
 from baryflow.streams.registry import SourceOptions
 from baryflow.streams.sampling.sampler import Sampler
 from baryflow.streams.sampling.tags import Tag, read_tags

@@ -13,18 +13,22 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.base import Sink, Source
-from baryflow.streams.blocks import Reader, RowSource, Selection
-from baryflow.streams.bytesource import TailBytes, open_bytes, open_standard_input
-from baryflow.streams.columnar import NpzReader, ParquetReader
+from baryflow.streams.base import Batch, Sink, Source
+from baryflow.streams.bytesource import open_bytes
+from baryflow.streams.columnar import ColumnReader, NpzReader, ParquetReader
+from baryflow.streams.decoding import Block, Selection, list_names, reject_invalid, suggest
 from baryflow.streams.label_records import CommandFormat, LabelFormat
 from baryflow.streams.sinks import CsvSink, NdjsonSink, ParquetSink, parse_size
 from baryflow.streams.text import TextReader
 from baryflow.streams.urls import Credentials, Endpoint, is_url
+from baryflow.validation import as_count
 
+Reader = TextReader | ColumnReader
 #: Suffix → text format; None decides by the first line.
 _TEXT = {".csv": "csv", ".tsv": "csv", ".txt": None, ".ndjson": "ndjson", ".jsonl": "ndjson"}
 #: Suffix → reader of a columnar format.
@@ -284,31 +288,97 @@ def open_reader(
     what: str | Path, selection: Selection, *, tail: bool = False, idle: float | None = None
 ) -> Reader:
     """Open a reader of the selected columns; see :func:`open_source`."""
-    if str(what) == "-":
-        if tail:
-            raise InvalidInputError("cannot follow standard input; name a file, or leave out tail")
-        return TextReader(
-            open_standard_input(), "standard input", kind=None, selection=selection, idle=idle
-        )
-    path = Path(what)
+    path, name = Path(what), str(what)
     suffix = path.suffix.lower()
     compressed = suffix == ".gz"
     if compressed:
         suffix = path.with_suffix("").suffix.lower()
-    if suffix in _COLUMNAR and not compressed and not tail:
+    if name == "-":
+        name, suffix = "standard input", ".txt"
+    elif suffix in _COLUMNAR and not compressed and not tail:
         return _COLUMNAR[suffix](path, selection)
-    if path.is_dir():
+    elif path.is_dir():
         raise InvalidInputError(f"{path} is a folder; name a file in it")
-    if suffix not in _TEXT and (compressed or suffix not in _COLUMNAR):
+    elif suffix not in _TEXT and (compressed or suffix not in _COLUMNAR):
         hint = "; save the sheet as CSV" if suffix in _SPREADSHEETS else ""
         raise InvalidInputError(
             f"expected a file that ends with {', '.join((*_TEXT, *_COLUMNAR))}, or text with .gz, got "
             f"{path.name}{hint}"
         )
-    if tail and (compressed or suffix not in _TEXT):
-        raise InvalidInputError(f"can only follow uncompressed text, got {path.name}")
-    data = TailBytes(path) if tail else open_bytes(path)
-    return TextReader(data, str(path), kind=_TEXT[suffix], selection=selection, lazy=tail, idle=idle)
+    if tail and (compressed or suffix not in _TEXT or str(what) == "-"):
+        raise InvalidInputError(f"can only follow files of uncompressed text, got {name}")
+    data = open_bytes(what, tail=tail)
+    return TextReader(data, name, kind=_TEXT[suffix], selection=selection, lazy=tail, idle=idle)
+
+
+class RowSource(Source):
+    """The row stream of a reader, whose text columns are the time and the key, if there are any."""
+
+    def __init__(self, reader: Reader, *, has_time: bool, has_key: bool) -> None:
+        self._reader = reader
+        self._has_time = has_time
+        self._has_key = has_key
+        self._checked = False  # whether the first rows were searched for absent columns
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns of the input."""
+        return self._reader.columns
+
+    @property
+    def wanted(self) -> list[str]:
+        """The columns of the rows."""
+        return self._reader.chosen
+
+    def read(self, n: int, timeout: float | None = None) -> Batch | None:
+        """Return the next `n` rows, rejected ones included, or None at the end."""
+        block = self._reader.block(as_count(n, "n"), timeout)
+        if block is None:
+            return None
+        notices = self._reader.pop_notices()
+        if not self._checked and len(block.positions):
+            notices += self._find_absent(block)
+            self._checked = True
+        good, rejected = reject_invalid(block, self.wanted)
+        numbers, positions, texts = block.numbers, block.positions, block.texts
+        if len(good) < len(positions):
+            numbers, positions = numbers[good], positions[good]
+            texts = [[text[row] for row in good] for text in texts]
+        return Batch(
+            rows=numbers,
+            positions=positions,
+            times=texts[0] if self._has_time else [""] * len(good),
+            keys=texts[-1] if self._has_key else [""] * len(good),
+            rejected=rejected,
+            cursor=self._reader.cursor(),
+            notices=notices,
+        )
+
+    def _find_absent(self, block: Block) -> list[str]:
+        """Report columns that none of the first rows has, for inputs without a header."""
+        count = len(block.positions)
+        first = "the first row has no" if count == 1 else f"none of the first {count} rows has a"
+        absent = [
+            name
+            for j, name in enumerate(self.wanted)
+            if name not in self.columns and not block.invalid[j] and np.isnan(block.numbers[:, j]).all()
+        ]
+        notices = []
+        if absent:
+            others = [name for name in self.columns if name not in self.wanted]
+            notices.append(f"{first} column {list_names(absent)}{suggest(absent, others)}.")
+        if self._has_time and not any(block.texts[0]):
+            notices.append(f"{first} value in the time column.")
+        return notices
+
+    def seek(self, cursor: dict[str, Any]) -> None:
+        """Resume after a batch that an earlier process has read."""
+        self._checked = True  # by that process
+        self._reader.seek(cursor)
+
+    def close(self) -> None:
+        """Close the input."""
+        self._reader.close()
 
 
 def open_sink(

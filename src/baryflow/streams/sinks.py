@@ -15,9 +15,10 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
@@ -119,24 +120,28 @@ class TextSink(Sink):
         """Append records, and rotate the file before a record once it is full."""
         lines = self._encode(records)
         if self._limit is None:
-            lines = [b"".join([b"" if self._size or not lines else self._header(), *lines])]
-        for line in lines:
-            if self._limit is not None:
+            self._append("".join(lines))
+        else:
+            for line in lines:
                 if self._size >= self._limit:
                     self._rotate()
-                if not self._size:
-                    line = self._header() + line  # noqa: PLW2901
-            self._file.write(line)
-            self._size += len(line)
+                self._append(line)
         self._file.flush()  # readers may be waiting
 
-    def _encode(self, records: list[dict[str, Any]]) -> list[bytes]:
+    def _append(self, text: str) -> None:
+        if text and not self._size:
+            text = self._header() + text
+        data = text.encode()
+        self._file.write(data)
+        self._size += len(data)
+
+    def _encode(self, records: list[dict[str, Any]]) -> list[str]:
         """Return the line of each record; raise before any is written if one is invalid."""
         raise NotImplementedError
 
-    def _header(self) -> bytes:
+    def _header(self) -> str:
         """Return what each file begins with."""
-        return b""
+        return ""
 
     def _rotate(self) -> None:
         if self._path is None:
@@ -218,23 +223,16 @@ def _sync_folder(folder: Path) -> None:
 class NdjsonSink(TextSink):
     """One JSON object per line; NaN and infinity, which JSON does not have, become null."""
 
-    def _encode(self, records: list[dict[str, Any]]) -> list[bytes]:
-        return [encode_record(record).encode() for record in records]
+    def _encode(self, records: list[dict[str, Any]]) -> list[str]:
+        return list(map(encode_record, records))
 
 
 def encode_record(record: dict[str, Any]) -> str:
     """Return a record as a line of JSON with its line break; NaN and infinity become null."""
     try:
-        return json.dumps(record, ensure_ascii=False, allow_nan=False, default=to_python) + "\n"
+        return _JSON.encode(record) + "\n"
     except ValueError:
-        return json.dumps(without_nan(record), ensure_ascii=False, default=to_python) + "\n"
-
-
-def to_python(value: Any) -> Any:
-    """Return a NumPy scalar or array as Python numbers and lists, with None for NaN and infinity."""
-    if isinstance(value, np.ndarray | np.generic):
-        return without_nan(value.tolist())
-    raise TypeError(f"a record can hold numbers, text, lists and objects, got {type(value).__name__}")
+        return _JSON.encode(without_nan(record)) + "\n"
 
 
 def without_nan(value: Any) -> Any:
@@ -248,70 +246,66 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class _Echo:
-    """Let ``csv.writer`` return each line instead of writing it."""
+def _to_python(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return without_nan(value)
+    raise TypeError(f"a record can hold numbers, text, lists and objects, got {type(value).__name__}")
 
-    def write(self, line: str) -> str:
-        return line
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_to_python)
 
 
 class CsvSink(TextSink):
     """A header with the names of the first record, and a line for each record."""
 
     def __init__(self, path: Path, resume: bool = False, limit: int | None = None) -> None:
-        self._names: list[str] | None = None
-        self._row = csv.writer(_Echo(), lineterminator="\n").writerow
+        self._names: list[str] = []
         super().__init__(path, resume, limit)
 
     def _open(self, keep: bool) -> None:
         super()._open(keep)
-        if keep:
-            self._read_header()
-
-    def _read_header(self) -> None:
-        """Take the names from the first file that is there and not empty."""
-        for path in (*self._full_files().values(), self._path):
+        for path in (*self._full_files().values(), self._path) if keep else ():
             if path is not None and path.is_file() and path.stat().st_size:
                 with path.open(encoding="utf-8", newline="") as file:
-                    self._names = next(csv.reader(file), None)
+                    self._names = next(csv.reader(file), [])
                 return
 
     def truncate(self, position: int) -> None:
         """Remove everything that was written after `position`."""
         super().truncate(position)
         if not position:
-            self._names = None
+            self._names = []
 
-    def _header(self) -> bytes:
-        return str(self._row(self._names or [])).encode()
+    def _header(self) -> str:
+        return "".join(_csv_lines([self._names]))
 
-    def _encode(self, records: list[dict[str, Any]]) -> list[bytes]:
-        names = list(records[0]) if self._names is None and records else self._names
+    def _encode(self, records: list[dict[str, Any]]) -> list[str]:
+        names = self._names or list(chain(*records[:1]))
         for record in records:
             if list(record) != names:
                 raise InvalidInputError(
-                    f"expected records with {', '.join(names or ())}, as in the header, got "
+                    f"expected records with {', '.join(names)}, as in the header, got "
                     f"{', '.join(record)}"
                 )
         columns = [_cells([*column]) for column in zip(*map(dict.values, records), strict=True)]
-        lines = [str(self._row(cells)).encode() for cells in zip(*columns, strict=True)]
+        lines = _csv_lines(zip(*columns, strict=True))
         self._names = names
         return lines
 
 
+def _csv_lines(rows: Iterable[Iterable[Any]]) -> list[str]:
+    lines: list[str] = []
+    csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n").writerows(rows)
+    return lines
+
+
 def _cells(values: list[Any]) -> list[Any]:
     """Return the cells of a column; most columns hold values that can be written as they are."""
-    if {*map(type, values)} <= {str, int, bool, type(None)}:
+    kinds = {*map(type, values)}
+    if kinds <= {str, int, bool, type(None)} or (kinds == {float} and all(map(math.isfinite, values))):
         return values
-    return [_cell(value) for value in values]
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else ""
-    if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False, default=to_python)
-    return value
+    plain = map(without_nan, values)
+    return [_JSON.encode(value) if isinstance(value, dict | list) else value for value in plain]
 
 
 class ParquetSink(NdjsonSink):

@@ -6,9 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Rejected
-from baryflow.streams.blocks import Block, Reader, Selection, list_names, suggest
-from baryflow.streams.numbers import describe_invalid
-from baryflow.streams.registry import open_reader
-from baryflow.validation import Booleans, Floats, Integers
+from baryflow.streams.decoding import Block, Selection, describe_invalid, list_names, suggest
+from baryflow.streams.registry import Reader, open_reader
+from baryflow.validation import Booleans, Floats
 
 #: A column with more than this share of words is left out; with fewer, the rows with words are rejected.
 TEXT_SHARE = 0.1
@@ -199,34 +197,6 @@ def _domain_names(files: Sequence[str | Path]) -> list[str]:
     ]
 
 
-@dataclass
-class _InvalidCells:
-    """The invalid cells of a column: their number, their rows, and the first of them."""
-
-    count: int = 0
-    example: str = ""
-    rows: list[Integers] = field(default_factory=list)
-    rejected: list[tuple[str, Rejected]] = field(default_factory=list)
-
-    def add(
-        self,
-        block: Block,
-        start: int,
-        file: str,
-        invalid: dict[int, str],
-        describe: Callable[[str], str],
-    ) -> None:
-        """Add the invalid cells of a block whose first row is number `start`."""
-        if not invalid:
-            return
-        self.example = self.example or next(iter(invalid.values())).strip()
-        self.count += len(invalid)
-        self.rows.append(np.fromiter(invalid, np.intp, len(invalid)) + start)
-        for row in list(invalid)[: max(0, KEPT - len(self.rejected))]:
-            one = Rejected(int(block.positions[row]), describe(invalid[row]), block.excerpt(row))
-            self.rejected.append((file, one))
-
-
 class _Collector:
     """Collects blocks of several files until it is known which columns are numeric."""
 
@@ -234,80 +204,67 @@ class _Collector:
         self.read = 0
         self._columns = columns
         self._has_domain, self._has_time = has_domain, has_time
-        self._numbers: list[Floats] = []
+        self._numbers: list[Floats] = [np.empty((0, len(columns)))]
+        self._invalid: list[Booleans] = [np.empty((0, len(columns) + 1), dtype=bool)]
         self._labels: list[str] = []
         self._domains: list[str] = []
         self._times: list[str] = []
-        self._invalid = [_InvalidCells() for _ in columns]
-        self._no_domain = _InvalidCells()
-        self._rejected: list[tuple[str, Rejected]] = []
-        self._n_rejected = 0
+        #: For each column, and at last for the domain: invalid cells, and rows rejected for them.
+        self._cells: list[list[str]] = [[] for _ in range(len(columns) + 1)]
+        self._rejected: list[list[tuple[str, Rejected]]] = [[] for _ in self._cells]
+        self._unreadable: list[tuple[str, Rejected]] = []
+        self._n_unreadable = 0
 
     def add(self, block: Block, chosen: list[str], file: str, name: str) -> None:
         """Add a block; its columns may be in another order."""
-        start, count = len(self._labels), len(block.positions)
+        count = len(block.positions)
         order = [chosen.index(column) for column in self._columns]
         self._numbers.append(block.numbers[:, order])
         self._labels += block.texts[0]
-        self._domains += block.texts[1] if self._has_domain else [name] * count
+        domains = block.texts[1] if self._has_domain else [name] * count
+        self._domains += domains
         self._times += block.texts[-1] if self._has_time else [""] * count
-        self._rejected += [(file, one) for one in block.rejected[: KEPT - len(self._rejected)]]
-        self._n_rejected += len(block.rejected)
+        self._unreadable += [(file, one) for one in block.rejected[: KEPT - len(self._unreadable)]]
+        self._n_unreadable += len(block.rejected)
         self.read += count + len(block.rejected)
-        for cells, column, j in zip(self._invalid, self._columns, order, strict=True):
-            cells.add(block, start, file, block.invalid[j], partial(describe_invalid, column))
-        if self._has_domain:
-            missing = {row: "" for row, one in enumerate(block.texts[1]) if not one}
-            self._no_domain.add(block, start, file, missing, lambda _: "it has no domain.")
+        without = {row: "" for row, one in enumerate(domains) if self._has_domain and not one}
+        mask = np.zeros((count, len(self._cells)), dtype=bool)
+        for j, invalid in enumerate([*(block.invalid[place] for place in order), without]):
+            mask[list(invalid), j] = True
+            for row in list(invalid)[: KEPT - len(self._cells[j])]:
+                reason = "it has no domain."
+                if j < len(self._columns):
+                    reason = describe_invalid(self._columns[j], invalid[row])
+                self._cells[j].append(invalid[row].strip())
+                one = Rejected(int(block.positions[row]), reason, block.excerpt(row))
+                self._rejected[j].append((file, one))
+        self._invalid.append(mask)
 
     def to_table(self, n_files: int, left_out: dict[str, str], label: str) -> Table:
         """Return the table without columns of words, rows with words elsewhere, and unlabelled rows."""
-        X = np.concatenate([np.empty((0, len(self._columns))), *self._numbers])
+        X, invalid = np.concatenate(self._numbers), np.concatenate(self._invalid)
         self._numbers.clear()
-        good = np.ones(len(X), dtype=bool)
+        words, values = invalid.sum(axis=0), np.isfinite(X).sum(axis=0)
         kept: list[int] = []
-        rejected = [*self._rejected, *self._no_domain.rejected]
-        for rows in self._no_domain.rows:
-            good[rows] = False
-        for j, (name, column) in enumerate(zip(self._columns, self._invalid, strict=True)):
-            values = int(np.isfinite(X[:, j]).sum())
-            if column.count > TEXT_SHARE * (column.count + values):
-                left_out[name] = f"holds text, for example {column.example[:40]!r}"
-            elif not values:
+        for j, name in enumerate(self._columns):
+            if words[j] > TEXT_SHARE * (words[j] + values[j]):
+                example = next(filter(None, self._cells[j]), "")
+                left_out[name] = f"holds text, for example {example[:40]!r}"
+            elif not values[j]:
                 left_out[name] = "has no values"
             else:
                 kept.append(j)
-                rejected += column.rejected
-                for rows in column.rows:
-                    good[rows] = False
+        good = ~invalid[:, [*kept, -1]].any(axis=1)
+        rejected = [*self._unreadable, *self._rejected[-1]]
+        rejected += [one for j in kept for one in self._rejected[j]]
         labelled = np.array([one.casefold() not in UNLABELLED for one in self._labels], dtype=bool)
         used = good & labelled
         counts = {
             "files": n_files,
             "rows": int(used.sum()),
-            "rejected": self._n_rejected + int((~good).sum()),
+            "rejected": self._n_unreadable + int((~good).sum()),
             "unlabelled": int((good & ~labelled).sum()),
         }
-        self._check(counts, kept, left_out, label, rejected)
-        return Table(
-            X=X[np.ix_(used, kept)],
-            y=_as_labels(np.array(self._labels)[used]),
-            domain=np.array(self._domains)[used],
-            times=_pick(self._times, used),
-            columns=[self._columns[j] for j in kept],
-            left_out=left_out,
-            counts=counts,
-            rejected=rejected[:KEPT],
-        )
-
-    @staticmethod
-    def _check(
-        counts: dict[str, int],
-        kept: list[int],
-        left_out: dict[str, str],
-        label: str,
-        rejected: list[tuple[str, Rejected]],
-    ) -> None:
         if not kept:
             reasons = "; ".join(f"{name!r} {reason}" for name, reason in left_out.items())
             raise InvalidInputError(f"expected numeric columns besides {label!r}, got none: {reasons}")
@@ -317,10 +274,16 @@ class _Collector:
                 f"expected rows with a label in {label!r}, got none: {counts['unlabelled']} without a "
                 f"label, {counts['rejected']} rejected{first}"
             )
-
-
-def _pick(values: list[str], used: Booleans) -> list[str]:
-    return [value for value, use in zip(values, used.tolist(), strict=True) if use]
+        return Table(
+            X=X[used][:, kept],
+            y=_as_labels(np.array(self._labels)[used]),
+            domain=np.array(self._domains)[used],
+            times=list(compress(self._times, used.tolist())),
+            columns=[self._columns[j] for j in kept],
+            left_out=left_out,
+            counts=counts,
+            rejected=rejected[:KEPT],
+        )
 
 
 def _as_labels(labels: NDArray[Any]) -> NDArray[Any]:

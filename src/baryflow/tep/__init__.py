@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from baryflow.datasets.tennessee_eastman import Features, read_features
 from baryflow.tep.original import read_arrays, read_original
-from baryflow.tep.plant.plan import Plan
-from baryflow.tep.plant.simulation import simulate
+from baryflow.tep.plant.simulation import Plan, simulate
 from baryflow.tep.signals import (
     Signals,
     iterate_signals,

@@ -24,7 +24,7 @@ import numpy as np
 
 from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Batch
-from baryflow.streams.numbers import parse_number
+from baryflow.streams.decoding import parse_number
 from baryflow.streams.sampling.clock import SECOND, duration_text, instant_text, to_microseconds
 from baryflow.streams.sampling.tags import Tag, check_tags
 from baryflow.validation import LARGEST, as_real

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.streams.numbers import first_duplicates, parse_number
+from baryflow.streams.decoding import first_duplicates, parse_number
 
 _DELIMITERS = (",", ";", "\t")
 _NAMES = ("address", "column", "unit", "scale", "offset", "key")

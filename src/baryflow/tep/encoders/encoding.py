@@ -23,11 +23,15 @@ from numpy.typing import NDArray
 from baryflow.datasets.tennessee_eastman import Features, read_features
 from baryflow.exceptions import InvalidInputError
 from baryflow.features.normal import Normal
+from baryflow.features.statistics import Scale
 from baryflow.tep.encoders import fcn, light
-from baryflow.tep.encoders.graph import Network
-from baryflow.tep.encoders.pytorch import import_torch
-from baryflow.tep.encoders.scale import Scale, check_commissioning, scales_of
-from baryflow.tep.encoders.statistics import LAYOUT, describe
+from baryflow.tep.encoders.graph import Network, import_torch
+from baryflow.tep.encoders.statistics import (
+    LAYOUT,
+    check_commissioning,
+    describe,
+    scales_of,
+)
 from baryflow.tep.signals import iterate_signals, read_commissioning, read_manifest
 from baryflow.tep.workers import in_parallel
 from baryflow.validation import Integers, as_choice

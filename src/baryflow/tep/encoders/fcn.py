@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baryflow.tep.encoders.graph import Graph
-from baryflow.tep.encoders.pytorch import import_torch
-from baryflow.tep.encoders.scale import Scale
+from baryflow.features.statistics import Scale
+from baryflow.tep.encoders.graph import Graph, import_torch
 from baryflow.tep.tables import FAULTS, VARIABLES
 
 CHANNELS, KERNELS = (128, 256, 128), (9, 5, 3)

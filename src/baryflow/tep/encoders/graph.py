@@ -1,4 +1,4 @@
-"""Trained encoders as ONNX graphs: written with onnx, computed with onnxruntime, no PyTorch."""
+"""Encoders are trained with PyTorch, written with onnx, and computed with onnxruntime alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,24 @@ from numpy.typing import NDArray
 
 from baryflow import container
 from baryflow.exceptions import FileFormatError, InvalidInputError
+from baryflow.features.encoder import open_session
 
 OPSET = 18
 _KEY = "baryflow"
 _BATCH = 256
+
+
+def import_torch() -> Any:
+    """Return PyTorch, or say how to get it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "training an encoder needs the extra 'encode' (PyTorch): install a CPU build of torch, then "
+            "pip install 'baryflow[encode]'",
+            name="torch",
+        ) from error
+    return torch
 
 
 class Graph:
@@ -78,22 +92,12 @@ class Network:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ModuleNotFoundError(
-                "trained encoders need onnxruntime: pip install onnxruntime", name="onnxruntime"
-            ) from error
         if not Path(path).is_file():
             raise FileNotFoundError(f"no such file: {os.fspath(path)}")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # same bits whatever the machine
         try:
-            self._session = onnxruntime.InferenceSession(
-                os.fspath(path), options, ["CPUExecutionProvider"]
-            )
+            self._session = open_session(Path(path).read_bytes())
             self.about = dict(json.loads(self._session.get_modelmeta().custom_metadata_map[_KEY]))
-        except Exception as error:  # onnxruntime's errors have no common base but this
+        except (InvalidInputError, KeyError, ValueError) as error:
             raise FileFormatError(
                 f"{os.fspath(path)} is not an encoder that baryflow wrote: {error}"
             ) from error

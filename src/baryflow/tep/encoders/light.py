@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.features.selection import discriminative
-from baryflow.tep.encoders.graph import Graph
-from baryflow.tep.encoders.pytorch import import_torch
+from baryflow.tep.encoders.graph import Graph, import_torch
 from baryflow.tep.tables import FAULTS
 from baryflow.validation import Floats, Integers
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
+from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from baryflow import container
-from baryflow.exceptions import BaryflowError, FileFormatError
+from baryflow.exceptions import BaryflowError
 from baryflow.tep.tables import MODES, REACHED_FROM
 
 if TYPE_CHECKING:
@@ -19,43 +20,33 @@ SEED = 197530840.0
 HOLD, RAMP, SETTLE = 60.0, 60.0, 160.0
 
 
-def settle(plant: Plant, path: Path) -> dict[int, Snapshot]:
-    """Bring the plant to rest in every mode, and keep the result at `path`."""
-    from baryflow.tep.plant.model import base_case
-
-    course = plant.run(base_case(), MODES[0], hours=HOLD, seed=SEED)
-    settled = {0: course.end}
-    for mode, before in REACHED_FROM.items():
-        course = plant.run(
-            settled[before],
-            MODES[mode],
-            ramp_from=MODES[before],
-            ramp=RAMP,
-            hours=SETTLE,
-            seed=SEED,
-        )
-        if course.trip is not None:
-            raise BaryflowError(f"the plant tripped on its way to mode {mode}: {course.trip}")
-        settled[mode] = course.end
-    arrays = {
-        f"{name}{mode}": part
-        for mode, parts in settled.items()
-        for name, part in zip(parts._fields, parts, strict=True)
-    }
-    container.write(path, KIND, {"seed": SEED}, arrays)
-    return settled
-
-
-def read_settled(path: Path) -> dict[int, Snapshot]:
-    """Return what :func:`settle` kept."""
+def load_settled() -> dict[int, Snapshot]:
+    """Return the plant at rest in every mode, as :func:`settle` has brought it there."""
     from baryflow.tep.plant.model import Snapshot
 
-    held = container.read(path)
-    wanted = {f"{name}{mode}" for name in Snapshot._fields for mode in MODES}
-    if held.kind != KIND or not wanted <= set(held.arrays):
-        raise FileFormatError(
-            f"{path} does not hold the settled states of the plant: remove it, and they are made again"
-        )
-    return {
-        mode: Snapshot(*(held.arrays[f"{name}{mode}"] for name in Snapshot._fields)) for mode in MODES
-    }
+    with as_file(files("baryflow.datasets") / "data" / "tep_settled.bary") as path:
+        arrays = container.read(path).arrays
+    return {mode: Snapshot(*(arrays[f"{name}{mode}"] for name in Snapshot._fields)) for mode in MODES}
+
+
+def settle(plant: Plant, modes: Iterable[int] = tuple(MODES)) -> dict[int, Snapshot]:
+    """Bring the plant to rest in some modes, and in those on the way to them."""
+    from baryflow.tep.plant.model import base_case
+
+    settled = {0: plant.run(base_case(), MODES[0], hours=HOLD, seed=SEED).end}
+
+    def reach(mode: int) -> Snapshot:
+        if mode not in settled:
+            before = REACHED_FROM[mode]
+            start = reach(before)
+            course = plant.run(
+                start, MODES[mode], ramp_from=MODES[before], ramp=RAMP, hours=SETTLE, seed=SEED
+            )
+            if course.trip is not None:
+                raise BaryflowError(f"the plant tripped on its way to mode {mode}: {course.trip}")
+            settled[mode] = course.end
+        return settled[mode]
+
+    for mode in modes:
+        reach(mode)
+    return settled

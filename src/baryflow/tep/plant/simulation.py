@@ -3,7 +3,6 @@
 A folder holds one simulation::
 
     manifest.json            every parameter, versions, and which runs tripped and were drawn again
-    settled.bary             the plant and its controller, settled in every mode
     mode1/commissioning.bary some fault-free runs: what a new plant shows before anything happens
     mode1/run000.bary        one run of every fault: signals (n_faults, 600, 34), float32
     ...
@@ -15,31 +14,91 @@ that is finished can be extended by further runs and modes.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baryflow import container
-from baryflow.exceptions import BaryflowError
-from baryflow.tep.plant.manifest import close_manifest, open_manifest
-from baryflow.tep.plant.plan import FIRST_COMMISSIONING, Plan
-from baryflow.tep.plant.settling import read_settled, settle
-from baryflow.tep.signals import KIND
-from baryflow.tep.tables import MODES
+from baryflow.exceptions import BaryflowError, InvalidInputError
+from baryflow.tep.plant import settling
+from baryflow.tep.plant.settling import load_settled
+from baryflow.tep.signals import KIND, MANIFEST, read_manifest
+from baryflow.tep.tables import FAULTS, MAGNITUDES, MODES, VARIABLES
 from baryflow.tep.workers import in_parallel
+from baryflow.validation import as_count, as_real
 
 if TYPE_CHECKING:
     from baryflow.tep.plant.model import Plant, Snapshot
 
 #: A run that tripped is drawn again with another seed at most so often.
 MAX_DRAWS = 20
-_SETTLED = "settled.bary"
+#: The numbers of commissioning runs start here, above those of any other run.
+FIRST_COMMISSIONING = 1000
+#: Hours of a run: more than a year would not fit into memory.
+LONGEST = 10_000.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to simulate. Runs and modes of a folder can be extended later, the rest is fixed."""
+
+    modes: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
+    runs: int = 50
+    faults: tuple[int, ...] = tuple(range(len(FAULTS)))
+    seed: int = 2024
+    lead: float = 5.0  # h of undisturbed operation between the snapshot and the fault, not recorded
+    hours: float = 30.0  # h recorded from the fault on
+    interval: float = 0.05  # h between two rows: 3 minutes
+    commissioning: int = 5  # fault-free runs of each mode, beside class 0
+    magnitudes: Mapping[tuple[int, int], float] = field(default_factory=lambda: dict(MAGNITUDES))
+
+    def __post_init__(self) -> None:
+        _check_choice(self.modes, "modes", 1, max(MODES))
+        _check_choice(self.faults, "faults", 0, len(FAULTS) - 1)
+        as_count(self.runs, "runs", minimum=1)
+        as_count(self.seed, "seed", minimum=0)
+        as_count(self.commissioning, "commissioning", minimum=0)
+        if self.runs > FIRST_COMMISSIONING:
+            raise InvalidInputError(
+                f"expected runs to be at most {FIRST_COMMISSIONING}, got {self.runs}"
+            )
+        for name in ("lead", "hours", "interval"):
+            as_real(getattr(self, name), name, low=0.0 if name == "lead" else 0.0005, high=LONGEST)
+        for (mode, fault), size in self.magnitudes.items():
+            if mode not in MODES or not 1 <= fault < len(FAULTS) or not 0 < size <= 1:
+                raise InvalidInputError(
+                    "expected magnitudes to map (mode, fault) to a share in (0, 1], "
+                    f"got {mode, fault}: {size}"
+                )
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """What all files of a folder have in common."""
+        return {
+            "faults": list(self.faults),
+            "seed": self.seed,
+            "lead_hours": self.lead,
+            "recorded_hours": self.hours,
+            "interval_hours": self.interval,
+            "commissioning_runs": self.commissioning,
+            "magnitudes": {
+                f"{mode}:{fault}": size for (mode, fault), size in sorted(self.magnitudes.items())
+            },
+        }
+
+
+def _check_choice(numbers: tuple[int, ...], name: str, low: int, high: int) -> None:
+    if not numbers or len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(low, high + 1)):
+        raise InvalidInputError(f"{name} must be different numbers from {low} to {high}, got {numbers}")
 
 
 class Shard(NamedTuple):
@@ -73,7 +132,6 @@ class Progress:
     total: int
     found: int  # of these, files that were there before
     redrawn: tuple[Redrawn, ...]
-    settled: bool  # the plant is at rest in its modes, and files are being made
 
 
 def simulate(
@@ -97,7 +155,7 @@ def simulate(
     jobs : int, optional
         Processes; without it, one for each core.
     progress : callable, optional
-        Called with a ``Progress`` at the start, when the plant has settled and after every file.
+        Called with a ``Progress`` at the start and after every file.
 
     Returns
     -------
@@ -121,25 +179,55 @@ def simulate(
     partitions += [Shard(mode, run) for run in range(plan.runs) for mode in plan.modes]
     container.sweep(folder)
     missing = [partition for partition in partitions if not partition.path(folder).is_file()]
-    open_manifest(folder, plan, complete=not missing)
+    _open_manifest(folder, plan, complete=not missing)
     for mode in plan.modes:
         (folder / f"mode{mode}").mkdir(exist_ok=True)
-    found, rest = len(partitions) - len(missing), folder / _SETTLED
-    state = Progress(found, len(partitions), found, (), settled=not missing or rest.is_file())
+    found = len(partitions) - len(missing)
+    state = Progress(found, len(partitions), found, ())
     tell(state)
-    if not state.settled:
-        with closing(in_parallel(_settle, [rest], jobs=1)) as results:
-            list(results)
-        state = dataclasses.replace(state, settled=True)
-        tell(state)
     if missing:
-        make, start = partial(_make, folder=folder, plan=plan), (read_settled(rest),)
-        with closing(in_parallel(make, missing, jobs=jobs, start=_begin, arguments=start)) as results:
+        make = partial(_make, folder=folder, plan=plan)
+        with closing(in_parallel(make, missing, jobs=jobs, start=_begin)) as results:
             for redrawn in results:
                 state = dataclasses.replace(state, done=state.done + 1, redrawn=state.redrawn + redrawn)
                 tell(state)
-    close_manifest(folder, plan)
+    _close_manifest(folder, plan)
     return state
+
+
+def play(
+    mode: int = 1, fault: int = 0, *, hours: float = 30.0, seed: int = 2024
+) -> NDArray[np.floating[Any]]:
+    """Run the plant, and return what it measures every three minutes.
+
+    Parameters
+    ----------
+    mode : int, default=1
+        1 to 6.
+    fault : int, default=0
+        From the first row on; 0 is normal operation.
+    hours : float, default=30.0
+    seed : int, default=2024
+
+    Returns
+    -------
+    float32 array of shape (n_times, 34)
+        As the first run of this mode and fault in a folder that :func:`baryflow.tep.simulate` makes with
+        the same seed, bit for bit.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such mode or fault.
+    ModuleNotFoundError
+        Without the extra ``tep``.
+    BaryflowError
+        If the fault shuts the plant down however often it is drawn.
+    """
+    plan = Plan(modes=(mode,), faults=(fault,), hours=hours, seed=seed, runs=1)
+    from baryflow.tep.plant.model import Plant as Simulator
+
+    return draw(Simulator(), load_settled()[mode], plan, mode, fault, 0)[0]
 
 
 def draw(
@@ -180,17 +268,10 @@ def noise_seed(seed: int, mode: int, fault: int, run: int, attempt: int = 0) -> 
 _worker: dict[str, Any] = {}  # what a worker process keeps from one shard to the next
 
 
-def _settle(path: Path) -> None:
+def _begin() -> None:
     from baryflow.tep.plant.model import Plant
 
-    settle(Plant(), path)
-
-
-def _begin(settled: dict[int, Snapshot]) -> None:
-    from baryflow.tep.plant.model import Plant, Snapshot
-
-    _worker["plant"] = Plant()
-    _worker["settled"] = {mode: Snapshot(*parts) for mode, parts in settled.items()}
+    _worker["plant"], _worker["settled"] = Plant(), load_settled()
 
 
 def _make(partition: Shard, *, folder: Path, plan: Plan) -> tuple[Redrawn, ...]:
@@ -211,3 +292,65 @@ def _make(partition: Shard, *, folder: Path, plan: Plan) -> tuple[Redrawn, ...]:
     signals = np.stack([signal for signal, _ in drawn])
     container.write_bytes(partition.path(folder), container.to_bytes(KIND, values, {"signals": signals}))
     return redrawn
+
+
+# ------------------------------------------------------------------------------------ manifest
+
+#: What in a manifest says by which plant a simulation was made.
+_PLANT = ("setpoints", "settling", "model")
+
+
+def _open_manifest(folder: Path, plan: Plan, *, complete: bool) -> None:
+    """Make sure that the folder is new or holds a simulation of the same plan by the same plant."""
+    if (folder / MANIFEST).is_file():
+        there, here = read_manifest(folder), _manifest(plan, {})
+        held = there["plan"] | {name: there.get(name) for name in _PLANT}
+        asked = plan.fixed | {name: here[name] for name in _PLANT}
+        differ = [name for name, value in asked.items() if held.get(name) != value]
+        if differ:
+            was, wanted = ({name: one.get(name) for name in differ} for one in (held, asked))
+            raise InvalidInputError(
+                f"{folder} holds another simulation: it has {was}, asked for is {wanted}; "
+                "choose another folder"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    if not complete:
+        _write_manifest(folder, plan, {"complete": False})
+
+
+def _close_manifest(folder: Path, plan: Plan) -> None:
+    """Write down what the folder now holds, and every run that was drawn again."""
+    partitions = sorted(folder.glob("mode[1-6]/*.bary"))
+    redrawn = [trip for partition in partitions for trip in container.read(partition).values["redrawn"]]
+    held: dict[str, int] = {}
+    for partition in partitions:
+        if partition.stem != "commissioning":
+            held[partition.parent.name] = held.get(partition.parent.name, 0) + 1
+    _write_manifest(folder, plan, {"complete": True, "runs": held, "redrawn": redrawn})
+
+
+def _write_manifest(folder: Path, plan: Plan, content: dict[str, Any]) -> None:
+    text = json.dumps(_manifest(plan, content), indent=1, ensure_ascii=False) + "\n"
+    container.write_bytes(folder / MANIFEST, text.encode())
+
+
+def _manifest(plan: Plan, content: dict[str, Any]) -> dict[str, Any]:
+    from baryflow.tep.plant.control import STEP
+    from baryflow.tep.plant.model import MODEL_FLAG
+
+    return {
+        "what": "Tennessee Eastman process, closed loop, simulated",
+        "plan": plan.fixed,
+        **content,
+        "variables": [f"{variable.name} ({variable.unit})" for variable in VARIABLES],
+        "classes": {str(fault): FAULTS[fault] for fault in plan.faults},
+        "setpoints": {str(mode): dataclasses.asdict(MODES[mode]) for mode in MODES},
+        "settling": {
+            "seed": settling.SEED,
+            "hold_hours": settling.HOLD,
+            "ramp_hours": settling.RAMP,
+            "settle_hours": settling.SETTLE,
+        },
+        "model": {"step_hours": STEP, "flag": MODEL_FLAG, "integrator": "Euler"},
+        "versions": {name: version(name) for name in ("baryflow", "tep-studio", "numba", "numpy")},
+    }
