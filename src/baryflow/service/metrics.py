@@ -7,14 +7,11 @@ To add one, add a counter to ``_COUNTERS`` and increase it where the event happe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-
-if TYPE_CHECKING:
-    from baryflow.service.targets import Targets
 
 #: Upper bounds of the buckets of request durations, in seconds.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -101,9 +98,14 @@ class Metrics(Collector):
 
 
 class TargetCollector(Collector):
-    """Values that are read from the targets on each scrape."""
+    """Values that are read from the targets on each scrape.
 
-    def __init__(self, targets: Targets) -> None:
+    Parameters
+    ----------
+    targets : Targets
+    """
+
+    def __init__(self, targets: Any) -> None:  # imported here, `Targets` would make a circle
         self._targets = targets
 
     def collect(self) -> Iterator[Metric]:
