@@ -24,8 +24,8 @@ NOVELTY_THRESHOLD = 0.99
 _QUANTILES = 1001
 #: Rows of the past, and latest rows, that are kept of a target at most.
 _PAST, _RECENT = 450, 225
-#: Rows that are looked at together, and rows of one batch that are looked at at most.
-_PIECE, _LONGEST = 100, 2000
+#: Rows of one batch that are looked at at most.
+_LONGEST = 500
 #: Neighbours of a row.
 _NEIGHBOURS = 6
 #: Rows of the past from which on there is evidence in the target.
@@ -101,12 +101,7 @@ class Familiar:
         """Return what is familiar after some more complete rows."""
         if len(rows) > _LONGEST:
             rows = rows[np.linspace(0, len(rows) - 1, _LONGEST).astype(np.intp)]
-        found, rows = self, rows.astype(np.float32)
-        for start in range(0, len(rows), _PIECE):
-            found = found._see(rows[start : start + _PIECE], classify)
-        return found
-
-    def _see(self, rows: Singles, classify: Classify) -> Familiar:
+        rows = rows.astype(np.float32)
         n_rows = self.n_rows + len(rows)
         joined = replace(self, recent=np.concatenate([self.recent, rows]), n_rows=n_rows)
         kept = min(_RECENT, (n_rows + 1) // 2)
@@ -139,12 +134,12 @@ class Familiar:
             return np.ones(len(rows))
         Z, recent = self.past.standardise(rows), self.past.standardise(self.recent)
         past_apart, past_lonely = self.past.apart
-        past_rise = past_apart - _log_distance(fast_squared_distances(self.past.standardised, recent))
+        past_rise = past_apart - _nearest(fast_squared_distances(self.past.standardised, recent))[0]
         apart, neighbours = _nearest(fast_squared_distances(Z, self.past.standardised))
         distances = fast_squared_distances(Z, recent)
         if leaving:
             np.fill_diagonal(distances, np.inf)
-        rise = apart - _log_distance(distances)
+        rise = apart - _nearest(distances)[0]
         lonely = apart - past_apart[neighbours].mean(axis=1)
         score = _in_units(lonely, past_lonely) + _in_units(rise, past_rise)
         usual = _in_units(past_lonely, past_lonely) + _in_units(past_rise, past_rise)
@@ -207,17 +202,15 @@ def nearest_distance(Z: Floats, means: Floats, stds: Floats) -> Floats:
 
 
 def _nearest(squared: Floats) -> tuple[Floats, Integers]:
-    """Return the logarithm of the mean distance of the nearest neighbours, and these."""
-    k = min(_NEIGHBOURS, squared.shape[1] - 1)
-    neighbours = np.argpartition(squared, k - 1, axis=1)[:, :k]
-    return _log_mean(np.take_along_axis(squared, neighbours, axis=1)), neighbours
+    """Return the logarithm of the mean distance of the nearest neighbours, and these.
 
-
-def _log_distance(squared: Floats) -> Floats:
-    """Return the logarithm of the mean distance of the nearest neighbours, which is quicker alone."""
-    k = min(_NEIGHBOURS, squared.shape[1] - 1)
-    return _log_mean(np.partition(squared, k - 1, axis=1)[:, :k])
-
-
-def _log_mean(squared: Floats) -> Floats:
-    return np.asarray(np.log(np.maximum(np.sqrt(squared).mean(axis=1), 1e-9)))
+    The table is used up: the smallest number of each row, again and again, is found sooner than the rows
+    are partitioned.
+    """
+    rows, k = np.arange(len(squared)), min(_NEIGHBOURS, squared.shape[1] - 1)
+    found, neighbours = np.empty((len(rows), k)), np.empty((len(rows), k), dtype=np.intp)
+    for nth in range(k):
+        neighbours[:, nth] = nearest = squared.argmin(axis=1)
+        found[:, nth] = squared[rows, nearest]
+        squared[rows, nearest] = np.inf
+    return np.log(np.maximum(np.sqrt(found).mean(axis=1), 1e-9)), neighbours

@@ -575,7 +575,10 @@ class Tally:
 
 def last_values(before: Floats, rows: Floats) -> Floats:
     """Return the last values of each column, in order, missing ones left out; `before` has as many."""
-    values = np.concatenate([before, rows[-len(before) :] if not np.isnan(rows).any() else rows])
+    latest = rows[-len(before) :]
+    if len(latest) == len(before) and not np.isnan(latest).any():
+        return latest.copy()
+    values = np.concatenate([before, rows])
     there = ~np.isnan(values)
     if not there.all():
         values = np.take_along_axis(values, np.argsort(there, axis=0, kind="stable"), axis=0)
