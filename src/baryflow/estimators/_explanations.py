@@ -394,11 +394,16 @@ def _log_likelihood(model: DomainModel, seen: TargetSummary, candidate: Candidat
     weights = seen.masses / seen.masses.sum()
     V = model.see(seen.means, centre, scale)
     within = seen.variances_in(model.basis / scale[:, None])
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_AROUND // 2, 1, V.shape[1]))
-    rows = V + np.sqrt(within) * np.concatenate([signs, -signs])
-    joint = np.log(np.maximum(q, RAREST)) - 0.5 * model.squared_distances(rows)
-    densities = logsumexp(joint, axis=-1).mean(axis=0)
     p = V.shape[1]
+    joint = np.log(np.maximum(q, RAREST)) - 0.5 * model.squared_distances(V)
+    top = joint.max(axis=1)
+    # A step w changes the squared distance from a place P by w² + 2 wV − 2 wP. Steps come in opposite
+    # pairs, so 2 wV cancels. What is left is small, and 32 bits are enough.
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_AROUND // 2, 1, p)).astype(np.float32)
+    steps = (np.sqrt(within).astype(np.float32) * signs) @ model.places.T.astype(np.float32)
+    joint_32 = (joint - top[:, None]).astype(np.float32)
+    around = [logsumexp(joint_32 + one, axis=-1).mean(axis=0) for one in (steps, -steps)]
+    densities = top - 0.5 * within.sum(axis=1) + 0.5 * (around[0] + around[1])
     away = V - weights @ V
     covariance = (weights[:, None] * away).T @ away
     covariance[np.arange(p), np.arange(p)] += weights @ within + _LEAST_VARIANCE
