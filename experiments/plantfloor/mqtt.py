@@ -82,7 +82,7 @@ def kills(folder, rows, named=False):
         url = broker.url(TOPIC)
         with subscribe(url):
             pass
-        with Sending(broker.port, TOPIC, rows, itertools.count(), 20, named=named) as sending:
+        with Sending(broker.port, TOPIC, rows, itertools.count(), 8, named=named) as sending:
             kill_again_and_again(lambda: follow(folder, url), 20, longest=1.0)
             sending.stopped = True
         with follow(folder, url) as last:

@@ -60,10 +60,11 @@ class Transport:
 
     Attributes
     ----------
-    url, labels, commands, alarms : str
-        Options of the run.
+    url, labels, commands : str
+        What the run reads.
+    alarms, options : sequence of str
+        Options of the run: where alarms go, and others.
     environment : dict
-    options : list of str
     unfinished : int
         Rows at the end that have no prediction yet.
     """
@@ -241,9 +242,7 @@ def compare(folder, sending, alarms):
     if len({load(out / MODEL).to_bytes() for out in outs}) > 1:
         differ.append("model")
     events, expected = map(read_events, outs)
-    if [_plain(one) for one in events if is_of_rows(one)] != [
-        _plain(one) for one in expected if is_of_rows(one)
-    ]:
+    if of_rows(events) != of_rows(expected):
         differ.append("events")
     predicted = [one["time"] for one in read_records(outs[0], "predictions")]
     changes = [one for one in events if one["event"] == "alarm"]
@@ -268,14 +267,13 @@ def compare(folder, sending, alarms):
     }
 
 
-def is_of_rows(event):
-    is_alarm = event["event"] == "alarm" and event["alarm"] != SILENT
-    return is_alarm or event["event"] in KINDS
-
-
-def _plain(event):
-    """Return an event without the number that also counts changes by commands."""
-    return {name: value for name, value in event.items() if name != "sequence"}
+def of_rows(events):
+    """Return events that depend on rows alone, without the number that also counts commands."""
+    return [
+        {name: value for name, value in one.items() if name != "sequence"}
+        for one in events
+        if one["event"] in KINDS or (one["event"] == "alarm" and one["alarm"] != SILENT)
+    ]
 
 
 @contextlib.contextmanager

@@ -529,7 +529,7 @@ class MqttSource(_Connection, Source):
                 )
         self._received = self._on_disk = int(cursor["received"])
         self._known = dict.fromkeys(cursor["known"].split(), self._received)
-        self._asked = self._received
+        self._asked = self._received + 1 - self._inflight  # the next message asks
         if self._sampler is None:
             self._decoder.position = int(cursor["position"])
         else:
