@@ -186,12 +186,13 @@ def test_a_growing_file_is_followed(tmp_path, suffix):
     again = open_labels(path, PLAIN, tail=True)
     again.seek(first.cursor)
     assert [one.position for one in again.read(10).labels] == [2, 3]
-    path.rename(tmp_path / f"labels-1.{suffix}")  # rotated
-    path.write_text(head + line(4))
-    found = []
-    while not found:
-        found = again.read(10).labels
-    assert [one.position for one in found] == [4]
+    for number, first in ((4, head), (5, "")):  # rotated, at last without writing the header again
+        path.rename(tmp_path / f"labels-{number}.{suffix}")
+        path.write_text(first + line(number))
+        found = []
+        while not found:
+            found = again.read(10).labels
+        assert [(one.position, one.label) for one in found] == [(number, "leak")]
     again.close()
 
 

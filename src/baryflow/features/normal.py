@@ -6,7 +6,6 @@ without any (commissioning): from that its scale is taken, the same way for ever
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baryflow.exceptions import InvalidInputError
-from baryflow.features.statistics import Layout, Scale, describe
+from baryflow.features.statistics import Layout, Scale, column_means, describe
 from baryflow.validation import Floats, Integers
 
 #: A channel that hardly moves in a domain takes this share of its largest spread over the domains.
@@ -106,10 +105,14 @@ class Normal:
         }
         several = [values for values in found.values() if len(values) > 1]
         n_statistics = next(iter(found.values())).shape[1]
-        within = _mean(np.array([_variance(v) for v in several])) if several else np.zeros(n_statistics)
+        within = (
+            column_means(np.array([_variance(v) for v in several]))
+            if several
+            else np.zeros(n_statistics)
+        )
         spread = np.maximum(np.sqrt(within), _SMALLEST)
         chance = spread**2 / min(len(values) for values in found.values())
-        centres = np.array([_mean(values) for values in found.values()])
+        centres = np.array([column_means(values) for values in found.values()])
         common = centres.mean(axis=0)
         if len(centres) > 1:
             between = np.maximum(centres.var(axis=0, ddof=1) - chance, 0.0)
@@ -145,7 +148,7 @@ class Normal:
         largest = self.scales.max(axis=0)
         scale = floored(measure(windows)[0], largest, still=False)
         values = describe(windows, scale, layout).astype(np.float64)
-        centre = _draw(_mean(values), self.common, self.between, self.spread**2 / len(values))
+        centre = _draw(column_means(values), self.common, self.between, self.spread**2 / len(values))
         keep = [row for row, known in enumerate(self.names) if known != name]
         return replace(
             self,
@@ -185,21 +188,11 @@ def _draw(centre: Floats, common: Floats, between: Floats, chance: Floats) -> Fl
     return np.asarray(common + share * (centre - common))
 
 
-def _mean(values: Floats) -> Floats:
-    """Return the means of what is there; 0 where nothing is."""
-    if not np.isnan(values).any():
-        return np.asarray(values.mean(axis=0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without any value
-        return np.asarray(np.nan_to_num(np.nanmean(values, axis=0)))
-
-
 def _variance(values: Floats) -> Floats:
-    if not np.isnan(values).any():
-        return np.asarray(values.var(axis=0, ddof=1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(np.nan_to_num(np.nanvar(values, axis=0, ddof=1)))
+    """Return the variances of what is there in every column; 0 of a single value."""
+    away = np.nan_to_num(values - column_means(values))
+    there = (~np.isnan(values)).sum(axis=0)
+    return np.asarray((away**2).sum(axis=0) / np.maximum(there - 1, 1))
 
 
 # -- domains of windows -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from baryflow.features.statistics import column_means
 from baryflow.validation import Integers
 
 #: Statistics kept for each pair of classes.
@@ -34,10 +35,10 @@ def rank(Z: NDArray[Any], y: Any, domain: Any) -> tuple[Integers, NDArray[np.flo
     """
     Z = Z.copy()
     for name in np.unique(domain):
-        Z[domain == name] -= _mean(Z[domain == name])
+        Z[domain == name] -= column_means(Z[domain == name])
     classes = np.unique(y)
-    means = np.array([_mean(Z[y == label]) for label in classes], dtype=np.float64)
-    within = np.array([_mean((Z[y == c] - m) ** 2) for c, m in zip(classes, means, strict=True)])
+    means = np.array([column_means(Z[y == label]) for label in classes], dtype=np.float64)
+    within = np.array([column_means((Z[y == c] - m) ** 2) for c, m in zip(classes, means, strict=True)])
     best = np.full(Z.shape[1], Z.shape[1], dtype=np.intp)
     worths = np.zeros(Z.shape[1])
     columns = np.arange(Z.shape[1])
@@ -49,12 +50,3 @@ def rank(Z: NDArray[Any], y: Any, domain: Any) -> tuple[Integers, NDArray[np.flo
             better = ranks < best
             best[better], worths[better] = ranks[better], worth[better]
     return best, worths
-
-
-def _mean(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the means of what is there in every column; 0 where nothing is."""
-    missing = np.isnan(values)
-    if not missing.any():
-        return np.asarray(values.mean(axis=0))
-    there = np.maximum((~missing).sum(axis=0), 1)
-    return np.asarray(np.where(missing, 0.0, values).sum(axis=0) / there)

@@ -235,3 +235,12 @@ def _correlations(unit: Array) -> Array:
     first, second = np.triu_indices(unit.shape[2], 1)
     table = np.matmul(unit.transpose(0, 2, 1), unit) / np.float32(unit.shape[1])
     return np.asarray(np.arctanh(np.clip(table[:, first, second], -0.99, 0.99)))
+
+
+def column_means(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the means of what is there in every column; 0 where nothing is."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return np.asarray(values.mean(axis=0))
+    there = np.maximum((~missing).sum(axis=0), 1)
+    return np.asarray(np.where(missing, 0.0, values).sum(axis=0) / there)

@@ -105,15 +105,13 @@ class _RecordReader(TextReader):
             for at in range(len(lines))
         ]
 
-    def _start_csv(self, text: str, encoding: str, delimiter: str | None, number: int) -> CsvDecoder:
+    def _check_header(self, dialect: Dialect, number: int) -> tuple[Dialect, int]:
         self._fresh = False  # labels have no units
-        columns = Dialect.of_header(text, encoding, delimiter, self._name)
-        if len(columns.columns) == len(_WITHOUT_HEADER) and columns.is_data(columns.columns):
-            return self._make_csv(replace(columns, columns=_WITHOUT_HEADER))
-        decoder = super()._start_csv(text, encoding, delimiter, number)
-        if decoder is not self._last:  # without a header after a rotation
-            self._how.check_columns(decoder.columns, self._name)
-        return decoder
+        columns = dialect.columns
+        if len(columns) == len(_WITHOUT_HEADER) and dialect.is_data(columns):
+            return replace(dialect, columns=_WITHOUT_HEADER), 0
+        self._how.check_columns(columns, self._name)
+        return dialect, number
 
     def _make_csv(self, dialect: Dialect) -> CsvDecoder:
         return CsvDecoder(dialect, Selection([]), self._name)

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -354,11 +354,5 @@ def _convert(lines: Path, target: Path) -> None:
 
 def _groups(lines: Path) -> Iterator[list[dict[str, Any]]]:
     with lines.open(encoding="utf-8") as file:
-        group: list[dict[str, Any]] = []
-        for line in file:
-            group.append(json.loads(line))
-            if len(group) == _GROUP:
-                yield group
-                group = []
-        if group:
+        while group := [json.loads(line) for line in islice(file, _GROUP)]:
             yield group

@@ -330,9 +330,15 @@ class TextReader:
             if len(cells) == len(last.columns) and last.dialect.is_data(cells):
                 self._fresh = False
                 return last
-        decoder = self._make_csv(Dialect.of_header(text, encoding, delimiter, self._name))
+        dialect = Dialect.of_header(text, encoding, delimiter, self._name)
+        dialect, number = self._check_header(dialect, number)
+        decoder = self._make_csv(dialect)
         self._lines.read(number, None)
         return decoder
+
+    def _check_header(self, dialect: Dialect, number: int) -> tuple[Dialect, int]:
+        """Return the dialect of a file, and how many of its lines are no rows."""
+        return dialect, number
 
     def _make_csv(self, dialect: Dialect) -> CsvDecoder:
         """Return the decoder of a file with this header."""
