@@ -14,6 +14,7 @@ import pytest
 from baryflow.client import Client, forward, open_target
 from baryflow.exceptions import InvalidInputError, RefusedError, UnreachableError
 from baryflow.runtime import Store
+from baryflow.streams.backoff import Backoff
 from tests.runtime.ends import Rows
 from tests.service.conftest import COLUMNS, post
 
@@ -115,7 +116,7 @@ def test_a_lost_answer_is_requested_again_with_the_same_batch_id(serving, rows):
 
 def test_retry_after_is_respected_and_the_client_gives_up_in_the_end(monkeypatch):
     waited, answers = [], [429, 503, 200]
-    monkeypatch.setattr("baryflow.client.client.time.sleep", waited.append)
+    monkeypatch.setattr(Backoff, "sleep", lambda _, seconds: waited.append(seconds))
 
     def answer(request):
         assert request.headers["authorization"] == "Bearer from-the-environment"

@@ -96,6 +96,6 @@ def test_the_figures_are_the_committed_ones():
     assert many["all rows are there after a restart"][0] == "yes"
     for what in ("start", "longest journal", "median journal", "longest commit", "median commit"):
         seconds, cpu = map(float, many[what])
-        assert f"| {seconds:.2f} | {cpu:.2f} |" in FIGURES, what
+        assert f"| {seconds:.3f} | {cpu:.3f} |" in FIGURES, what
     for what in ("targets", "requests", "memory in MB", "disk in MB"):
         assert f"{int(many[what][0]):,}" in FIGURES, what

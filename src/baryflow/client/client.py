@@ -24,20 +24,16 @@ from baryflow.exceptions import (
     BaryflowError,
     InvalidInputError,
     RefusedError,
-    StoppedError,
     UnreachableError,
 )
+from baryflow.streams.backoff import SLICE, Backoff, RetryPolicy
 
 #: Statuses after which the same request may succeed.
 _RETRIED = {408, 425, 429, 500, 502, 503, 504, 507}
 #: Statuses with which the service refuses rows, always with a reason; proxies have none.
 _ROWS = {400, 422}
-#: The first and the longest pause between two attempts, in seconds.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-#: Seconds between two calls of ``stop``, and for which a running request may still be answered after it.
-_POLL, _GRACE = 0.1, 2.0
-
-
+#: How to wait for the service, and for how long it may still answer once the process must stop.
+_POLICY = RetryPolicy(first=0.1, longest=5.0, grace=2.0)
 #: Ids that a header can hold; others are refused.
 _HEADER = re.compile(r"[!-~]{1,128}")
 
@@ -312,10 +308,7 @@ class Client:
         InvalidInputError
             If the target does not exist, or `n` is not between 1 and 100.
         """
-        found: list[dict[str, Any]] = self._request(
-            "GET", f"{_path(target)}/query?n={int(n)}", field="rows"
-        )["rows"]
-        return found
+        return self._list(f"{_path(target)}/query?n={int(n)}", "rows")
 
     def alarms(self, target: str) -> list[dict[str, Any]]:
         """Return the alarms of a target, the most urgent first.
@@ -334,10 +327,7 @@ class Client:
         InvalidInputError
             If the target does not exist.
         """
-        found: list[dict[str, Any]] = self._request("GET", f"{_path(target)}/alarms", field="alarms")[
-            "alarms"
-        ]
-        return found
+        return self._list(f"{_path(target)}/alarms", "alarms")
 
     def command(
         self,
@@ -386,8 +376,7 @@ class Client:
         -------
         list of dict
         """
-        found: list[dict[str, Any]] = self._request("GET", "/v1/targets", field="targets")["targets"]
-        return found
+        return self._list("/v1/targets", "targets")
 
     def target(self, name: str) -> dict[str, Any]:
         """Return the detailed description of a target.
@@ -431,6 +420,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _list(self, path: str, field: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._request("GET", path, field=field)[field]
+        return found
+
     def _post(self, path: str, content: dict[str, Any], field: str = "repeated") -> dict[str, Any]:
         body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
         return self._request("POST", path, body, {"Content-Type": "application/json"}, field=field)
@@ -448,11 +441,11 @@ class Client:
 
         An answer of anything but the service, for instance of a proxy, is retried like none at all.
         """
-        end, pause = time.monotonic() + self._patience, _FIRST_PAUSE
+        end, backoff = time.monotonic() + self._patience, Backoff(self.url, _POLICY, self._stop)
         while True:
             wait = 0.0
             try:
-                response = self._attempt(method, path, body, headers)
+                response = self._attempt(backoff, method, path, body, headers)
             except httpx.RequestError as error:  # also an answer that cannot be decoded
                 problem = str(error) or type(error).__name__
             else:
@@ -466,14 +459,18 @@ class Client:
                     raise _refusal(response, self.url)
                 wait = _seconds(response.headers.get("retry-after", ""))
             # Random, so that clients do not all come back at the same time.
-            wait = max(wait, pause * self._random.uniform(0.5, 1.0))
+            wait = max(wait, backoff.next_pause() * self._random.uniform(0.5, 1.0))
             if time.monotonic() + wait > end:
                 raise UnreachableError(f"gave up on {self.url} after {self._patience:g} s: {problem}")
-            self._sleep(wait)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            backoff.sleep(wait)
 
     def _attempt(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str] | None
+        self,
+        backoff: Backoff,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str] | None,
     ) -> httpx.Response:
         """Send a request once. Raise StoppedError if no answer arrives soon after ``stop`` is true."""
         if self._stop is None:
@@ -492,29 +489,13 @@ class Client:
             attempt.start()
         except RuntimeError as error:  # too many threads
             raise UnreachableError(f"cannot send to {self.url}: {error}") from error
-        grace = _GRACE
+        attempt.join(SLICE)
         while attempt.is_alive():
-            attempt.join(_POLL)
-            if self._stop():
-                grace -= _POLL
-                if grace < 0.0 and attempt.is_alive():
-                    raise StoppedError(f"stopped before {self.url} answered")
+            backoff.check()
+            attempt.join(SLICE)
         if isinstance(found[0], BaseException):
             raise found[0]
         return found[0]
-
-    def _sleep(self, seconds: float) -> None:
-        if self._stop is None:
-            time.sleep(seconds)
-            return
-        end = time.monotonic() + seconds
-        while True:
-            if self._stop():
-                raise StoppedError(f"stopped before {self.url} answered")
-            left = end - time.monotonic()
-            if left <= 0.0:
-                return
-            time.sleep(min(left, _POLL))
 
 
 def _trusted(ca: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
@@ -548,7 +529,7 @@ def _error(response: httpx.Response) -> str:
 
 
 def _seconds(text: str) -> float:
-    return min(float(text), _LONGEST_PAUSE) if text.isdecimal() else 0.0
+    return min(float(text), _POLICY.longest) if text.isdecimal() else 0.0
 
 
 def _path(target: str) -> str:

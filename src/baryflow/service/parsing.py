@@ -259,11 +259,9 @@ class Parser:
     @classmethod
     def of_model(cls, base: Any, max_rows: int) -> Self:
         """Return the parser of bodies for a fitted model."""
-        names, n_features = (
-            getattr(base, "feature_names_in_", None),
-            int(getattr(base, "model", base).n_features_in_),
-        )
+        names = getattr(base, "feature_names_in_", None)
         columns = None if names is None else [str(name) for name in names]
+        n_features = int(getattr(base, "model", base).n_features_in_)
         return cls(n_features if columns is None else len(columns), columns, max_rows, n_features)
 
     # -- rows ------------------------------------------------------------------------------------
@@ -275,7 +273,8 @@ class Parser:
             rows = read_npy(body, self._check_shape)
             times = [""] * len(rows)
         elif kind == ARROW:
-            rows, times = read_arrow(body, not self._has("time"), self._order, self._check_shape)
+            has_time = "time" not in (self.columns or ())
+            rows, times = read_arrow(body, has_time, self._order, self._check_shape)
         else:
             self._check_size(body, "rows")
             if kind in NDJSON:
@@ -408,9 +407,6 @@ class Parser:
     def _name(self, j: int) -> str:
         columns = (self.columns or [])[j : j + 1]
         return f"column {columns[0]!r}" if columns else f"column {j + 1}"
-
-    def _has(self, name: str) -> bool:
-        return name in (self.columns or ())
 
     def _order(self, columns: list[str] | None) -> list[int] | None:
         """Return the position of each of the model's columns in rows whose columns have these names.

@@ -46,7 +46,7 @@ def picture(session: Session) -> dict[str, Any]:
         "drifts": [dict(drift) for drift in metadata.get("drifts", [])],
         "bands": [dict(band) | {"label": str(band["label"])} for band in metadata.get("bands", [])],
         "changes": [dict(change) for change in metadata.get("changes", [])],
-        "explanations": _explanations(model),
+        "explanations": model.describe_proportions() if model.resemblance_ else None,
         "competing": model.describe_explanations(),
         "ambiguity": to_number(model.ambiguity_) if model.resemblance_ else None,
         "novel": to_number(model.novelty_) if model.resemblance_ else None,
@@ -264,11 +264,6 @@ def _history(model: OnlineDaDiL, sources: list[str], likelihood: list[Any]) -> d
         "loss": [to_number(value) for value in history.losses[:, 1]],
         "likelihood": [to_number(likelihood_at.get(n)) for n in rows],
     }
-
-
-def _explanations(model: OnlineDaDiL) -> str | None:
-    """Return a sentence on what explains the target; None before the first row."""
-    return model.describe_proportions() if model.resemblance_ else None
 
 
 def _baseline_class(session: Session) -> str:

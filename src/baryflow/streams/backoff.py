@@ -61,9 +61,9 @@ class Backoff:
         pause, self._pause = self._pause, min(2 * self._pause, self._policy.longest)
         return pause
 
-    def sleep(self) -> None:
-        """Wait before the next attempt, or raise StoppedError."""
-        end = time.monotonic() + self.next_pause()
+    def sleep(self, seconds: float | None = None) -> None:
+        """Wait before the next attempt, or raise StoppedError; without `seconds` for the next pause."""
+        end = time.monotonic() + (self.next_pause() if seconds is None else seconds)
         self.check()
         while (left := end - time.monotonic()) > 0.0:
             time.sleep(min(left, SLICE))
