@@ -39,7 +39,7 @@ def test_files_of_all_kinds_are_one_table(plant):
     np.testing.assert_array_equal(table.X[:5], [[1.5, 2], [np.nan, 3], [5.5, 4], [7, 6], [8, 0]])
     assert table.y[:5].tolist() == ["ok", "worn", "ok", "worn", "ok"]
     assert table.domain.tolist() == ["A", "A", "B", "C", *["D"] * 20]
-    assert table.times[:4] == ["1.1.24", "2.1.24", "t", ""]
+    assert table.file.tolist() == [0, 0, 1, 2, *[3] * 20]
     assert table.left_out == {"comment": "holds text, for example 'new'"}
     assert table.counts == {"files": 4, "rows": 24, "rejected": 1, "unlabelled": 1}
     ((file, one),) = table.rejected

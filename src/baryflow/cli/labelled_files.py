@@ -119,31 +119,19 @@ class LabelledFiles:
 
     def read(self) -> tuple[Table, Signals | None]:
         """Return the rows of all files, and the windows cut from them if there is --window."""
-        ignore = [*self.ignore]
-        if self.window is None or self.domain is None or len(self.files) == 1:
-            table = read_table(
-                self.files,
-                label=self.label,
-                domain=self.domain,
-                domain_from_file=self.domain_from_file,
-                time=self.time,
-                ignore=ignore,
-            )
-            return table, None if self.window is None else self._cut(table, table.domain)
-        # A window must not span two files. So read the files as if they were the domains, and the
-        # column of the domains as text in place of the time.
-        ignore += [] if self.time is None else [self.time]
         table = read_table(
-            self.files, label=self.label, domain_from_file=True, time=self.domain, ignore=ignore
+            self.files,
+            label=self.label,
+            domain=self.domain,
+            domain_from_file=self.domain_from_file,
+            time=self.time,
+            ignore=list(self.ignore),
         )
-        named = np.array([bool(name) for name in table.times])
-        if not named.any():
-            raise InvalidInputError(f"no row has a domain in column {self.domain!r}")
-        counts = {**table.counts, "nowhere": int((~named).sum())}
-        files, domain = table.domain[named], np.array(table.times)[named]
-        table = replace(table, X=table.X[named], y=table.y[named], domain=domain, counts=counts)
-        file_codes, codes = (np.unique(part, return_inverse=True)[1] for part in (files, domain))
-        return table, self._cut(table, file_codes * (codes.max() + 1) + codes)
+        if self.window is None:
+            return table, None
+        # A window must not span two domains, nor two files.
+        codes = np.unique(table.domain, return_inverse=True)[1]
+        return table, self._cut(table, table.file * (codes.max() + 1) + codes)
 
     def _cut(self, table: Table, groups: Any) -> Signals:
         length = int(self.window or 1)
@@ -318,11 +306,9 @@ def describe(table: Table, signals: Signals | None = None) -> str:
         )
     if table.counts.get("unlabelled"):
         lines.append(f"not used: {count_of(table.counts['unlabelled'], 'row')} without a label")
-    if table.counts.get("nowhere"):
-        lines.append(f"not used: {count_of(table.counts['nowhere'], 'row')} without a domain")
     if signals is not None:
         lines += signals.describe()
-        if any(table.counts.get(name) for name in ("rejected", "unlabelled", "nowhere")):
+        if any(table.counts.get(name) for name in ("rejected", "unlabelled")):
             lines.append("unused rows are skipped: windows continue across them")
     return "\n".join(lines)
 

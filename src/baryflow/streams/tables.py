@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from baryflow.exceptions import InvalidInputError
 from baryflow.streams.base import Rejected
 from baryflow.streams.decoding import Block, Selection, describe_invalid, list_names, suggest
 from baryflow.streams.registry import Reader, open_reader
-from baryflow.validation import Booleans, Floats
+from baryflow.validation import Booleans, Floats, Integers
 
 #: A column with more than this share of words is left out; with fewer, the rows with words are rejected.
 TEXT_SHARE = 0.1
@@ -43,8 +43,8 @@ class Table:
         Integers if all labels are, text otherwise.
     domain : array of shape (n,)
         Text from the domain column, or the file name without its suffix; ``""`` if neither is used.
-    times : list of str
-        One per row; ``""`` without a time column.
+    file : array of shape (n,)
+        The number of the file, counted from 0.
     columns : list of str
         Names of the columns of `X`.
     left_out : dict
@@ -58,7 +58,7 @@ class Table:
     X: Floats
     y: NDArray[Any]
     domain: NDArray[Any]
-    times: list[str]
+    file: Integers
     columns: list[str]
     left_out: dict[str, str]
     counts: dict[str, int]
@@ -91,7 +91,7 @@ def read_table(
     domain_from_file : bool, default=False
         Use each file as a domain, named after the file, and after its folder if two names are equal.
     time : str, optional
-        Time column, copied as text.
+        Time column; not a feature.
     ignore : sequence of str
         Columns that are not used as features.
     progress : callable, optional
@@ -124,11 +124,12 @@ def read_table(
     with ExitStack() as opened:
         readers = _open_all(files, Selection(None, texts, list(ignore)), opened)
         columns = _match_columns(files, readers, ignore)
-        collector = _Collector(columns, has_domain=domain is not None, has_time=time is not None)
-        for name, file, reader in zip(_domain_names(files), files, readers, strict=True):
+        collector = _Collector(columns, has_domain=domain is not None)
+        names = _domain_names(files)
+        for number, (name, file, reader) in enumerate(zip(names, files, readers, strict=True)):
             before = collector.read
             while (block := reader.block(_BLOCK, None)) is not None:
-                collector.add(block, reader.chosen, str(file), name if domain_from_file else "")
+                collector.add(block, reader.chosen, number, str(file), name if domain_from_file else "")
                 if progress is not None:
                     progress(collector.read)
             if collector.read == before:
@@ -200,22 +201,22 @@ def _domain_names(files: Sequence[str | Path]) -> list[str]:
 class _Collector:
     """Collects blocks of several files until it is known which columns are numeric."""
 
-    def __init__(self, columns: list[str], *, has_domain: bool, has_time: bool) -> None:
+    def __init__(self, columns: list[str], *, has_domain: bool) -> None:
         self.read = 0
         self._columns = columns
-        self._has_domain, self._has_time = has_domain, has_time
+        self._has_domain = has_domain
         self._numbers: list[Floats] = [np.empty((0, len(columns)))]
         self._invalid: list[Booleans] = [np.empty((0, len(columns) + 1), dtype=bool)]
         self._labels: list[str] = []
         self._domains: list[str] = []
-        self._times: list[str] = []
+        self._files: list[int] = []
         #: For each column, and at last for the domain: invalid cells, and rows rejected for them.
         self._cells: list[list[str]] = [[] for _ in range(len(columns) + 1)]
         self._rejected: list[list[tuple[str, Rejected]]] = [[] for _ in self._cells]
         self._unreadable: list[tuple[str, Rejected]] = []
         self._n_unreadable = 0
 
-    def add(self, block: Block, chosen: list[str], file: str, name: str) -> None:
+    def add(self, block: Block, chosen: list[str], number: int, file: str, name: str) -> None:
         """Add a block; its columns may be in another order."""
         count = len(block.positions)
         order = [chosen.index(column) for column in self._columns]
@@ -223,7 +224,7 @@ class _Collector:
         self._labels += block.texts[0]
         domains = block.texts[1] if self._has_domain else [name] * count
         self._domains += domains
-        self._times += block.texts[-1] if self._has_time else [""] * count
+        self._files += [number] * count
         self._unreadable += [(file, one) for one in block.rejected[: KEPT - len(self._unreadable)]]
         self._n_unreadable += len(block.rejected)
         self.read += count + len(block.rejected)
@@ -278,7 +279,7 @@ class _Collector:
             X=X[used][:, kept],
             y=_as_labels(np.array(self._labels)[used]),
             domain=np.array(self._domains)[used],
-            times=list(compress(self._times, used.tolist())),
+            file=np.array(self._files, dtype=np.intp)[used],
             columns=[self._columns[j] for j in kept],
             left_out=left_out,
             counts=counts,
