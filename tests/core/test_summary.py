@@ -101,3 +101,16 @@ def test_two_that_go_on_from_one_state_do_not_disturb_each_other():
     assert np.array_equal(other.variances_in(A), before)
     assert np.array_equal(first.variances_in(A), before)
     assert other.mixture() == first.mixture()
+
+
+def test_rows_of_a_place_where_none_were_become_components_of_their_own():
+    """Each alone fits a wide component nearby; together they do not."""
+    rng = np.random.default_rng(0)
+    before, new = rng.normal(size=(600, 2)), [3.0, 0.0] + 0.1 * rng.normal(size=(100, 2))
+    summary = StreamSummary(2, Settings(max_components=10, resolution=1))
+    for X in (before, new):
+        summary.update(X, np.ones(len(X)))
+    masses, means, stds = summary.components()
+    there = np.abs(means - [3.0, 0.0]).max(axis=1) < 0.3
+    assert masses[there].sum() >= 95.0
+    assert stds[there].max() < 0.5

@@ -43,6 +43,7 @@ class Groups(NamedTuple):
     into: Integers
     others: Integers
     starts: Integers
+    masses: Floats  # of all together
     kept: Floats  # share of each component in what it becomes
     shares: Floats  # those of the others
     steps: Floats  # from the mean of what they go into to theirs
@@ -63,7 +64,7 @@ class Groups(NamedTuple):
         shares = theirs / np.repeat(total, sizes)
         steps = means[others] - np.repeat(means[into], sizes, axis=0)
         shifts = np.add.reduceat(shares[:, None] * steps, starts)
-        return cls(into, others, starts, mine / total, shares, steps, shifts)
+        return cls(into, others, starts, total, mine / total, shares, steps, shifts)
 
     def repeat(self, values: Floats) -> Floats:
         """Return what belongs to the groups for each of the others."""
@@ -397,17 +398,22 @@ class Pool:
         """Add components to a pool of at most `limit`, and merge until there are not more.
 
         Where the pool is full, those that fit a component of it go there at once: it costs less than to
-        merge any two components of the pool.
+        merge any two components of the pool. So it must for all together that go there, or they would
+        rather be merged with each other.
         """
         n = len(self)
         self.append(masses, means, stds)
         if n == limit:
-            places = self._points if self._places is None else self._places
+            places, table = self._points if self._places is None else self._places, self._table(n)
             costs = squared_distances(places[n:], places[:n])
             costs *= _harmonic(self._masses[n:, None], self._masses[:n])
-            nearest = costs.argmin(axis=1)
-            table = self._table(n)
-            fit = costs[np.arange(len(nearest)), nearest] <= table.min()
+            nearest, most = costs.argmin(axis=1), table.min()
+            fit = costs[np.arange(len(nearest)), nearest] <= most
+            if fit.any():
+                groups = Groups.of(nearest[fit], n + np.flatnonzero(fit), self._masses, places)
+                ratio = groups.kept / np.maximum(1.0 - groups.kept, _TINY)
+                together = np.square(groups.shifts).sum(axis=1) * ratio * groups.masses
+                fit &= np.isin(nearest, groups.into[together <= most])
             if fit.any():
                 into = nearest[fit]
                 self._merge(into, n + np.flatnonzero(fit))
