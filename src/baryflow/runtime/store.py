@@ -197,7 +197,10 @@ class Store:
         exists = not self.is_temporary and self._require_complete()
         had_log = exists and self._log_path.exists()
         self._connection = sqlite3.connect(
-            "" if folder is None else self.path, patience, isolation_level=None, check_same_thread=False
+            "" if folder is None else self.path,
+            timeout=patience,
+            isolation_level=None,
+            check_same_thread=False,
         )
         try:
             with self._translated():
