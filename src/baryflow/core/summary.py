@@ -409,11 +409,13 @@ class Pool:
             costs *= _harmonic(self._masses[n:, None], self._masses[:n])
             nearest, most = costs.argmin(axis=1), table.min()
             fit = costs[np.arange(len(nearest)), nearest] <= most
-            if fit.any():
-                groups = Groups.of(nearest[fit], n + np.flatnonzero(fit), self._masses, places)
+            several = fit & (np.bincount(nearest[fit], minlength=n)[nearest] > 1)
+            if several.any():
+                rows = n + np.flatnonzero(several)
+                groups = Groups.of(nearest[several], rows, self._masses, places)
                 ratio = groups.kept / np.maximum(1.0 - groups.kept, _TINY)
                 together = np.square(groups.shifts).sum(axis=1) * ratio * groups.masses
-                fit &= np.isin(nearest, groups.into[together <= most])
+                fit &= ~np.isin(nearest, groups.into[together > most])
             if fit.any():
                 into = nearest[fit]
                 self._merge(into, n + np.flatnonzero(fit))
