@@ -127,13 +127,14 @@ def background(
     """
     context = _tls_context(tls_cert, tls_key)
     with _bound(host, port) as sock:
+        url = _url(sock, context)  # a server that fails to start closes the socket
         server = _Server(app, context)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
         thread.start()
         try:
             while thread.is_alive() and app.state.service.state == "starting":
                 time.sleep(0.01)
-            yield _url(sock, context)
+            yield url
         finally:
             server.should_exit = True
             thread.join()
