@@ -1,6 +1,7 @@
 """The store: everything that was committed is there, or the start says what is damaged."""
 
 import contextlib
+import gc
 import os
 import random
 import shutil
@@ -71,6 +72,12 @@ class Application:
 def opened(folder):
     with contextlib.closing(Store(folder)) as store:
         yield Application(store)
+
+
+def test_a_store_that_is_dropped_is_closed_without_a_warning(recwarn):
+    Store(None)
+    gc.collect()
+    assert not recwarn.list
 
 
 def test_batches_come_back_as_they_were(tmp_path):

@@ -38,6 +38,7 @@ import shutil
 import sqlite3
 import struct
 import uuid
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -202,6 +203,8 @@ class Store:
             isolation_level=None,
             check_same_thread=False,
         )
+        # Python 3.13 warns of a connection that is dropped; a temporary store may be.
+        weakref.finalize(self, self._connection.close).atexit = False
         try:
             with self._translated():
                 self._open(exists)
