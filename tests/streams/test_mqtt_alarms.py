@@ -163,7 +163,7 @@ def test_labels_by_mqtt_reclassify_an_alarm_and_a_client_of_another_project_hear
         wait_until(lambda: changes() == ["raised"])
         publisher.send_all("plant/labels", [{"position": n, "label": 0} for n in range(17, 41)])
         wait_until(lambda: read_log() and n_learned(tmp_path) == 24)
-        publisher.send_all("plant/rows", [make_record(faulty, n) for n in range(16, 40)])
+        publisher.send_all("plant/rows", [make_record(faulty, n) for n in range(16, 24)])
         wait_until(lambda: changes() == ["raised", "reclassified"])
         ask_to_end(process)
         process.wait(timeout=300)
