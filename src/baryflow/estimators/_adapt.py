@@ -63,7 +63,8 @@ def adapt(sources: SourceKnowledge, state: TargetState) -> TargetState:
     if len(labelled.codes):
         # The experts know rows better than what the candidates were chosen by.
         said = classify(sources, explanations, labelled.rows)
-        logs = logs + label_likelihoods(said, logs, labelled)
+        of_seen = classify(sources, explanations, seen.means, raw_logs)
+        logs = logs + label_likelihoods(said, logs, labelled, of_seen, seen)
     kept = _choose(candidates, logs)
     weights = np.exp(log_softmax(logs[kept])).tolist()
     ranked = tuple(replace(explanations[i], weight=w) for i, w in zip(kept, weights, strict=True))
@@ -150,13 +151,18 @@ def explain(
     logs = weigh(candidates, evidence)
     if len(labelled.codes):
         # Which candidates labels favour, by the domain model alone, which is quick.
-        said = [
-            domain_model.log_posteriors(
-                domain_model.see(labelled.rows, one.centre, one.scale), one.proportions
+        said, of_seen = (
+            np.stack(
+                [
+                    domain_model.log_posteriors(
+                        domain_model.see(X, one.centre, one.scale), one.proportions
+                    )
+                    for one in candidates
+                ]
             )
-            for one in candidates
-        ]
-        favoured = logs + label_likelihoods(np.stack(said), logs, labelled)
+            for X in (labelled.rows, seen.means)
+        )
+        favoured = logs + label_likelihoods(said, logs, labelled, of_seen, seen)
         kept = np.union1d(_choose(candidates, favoured), _choose(candidates, logs))
     else:
         kept = _choose(candidates, logs)
@@ -193,21 +199,37 @@ def explain_as(sources: SourceKnowledge, seen: TargetSummary, proportions: Float
     return _explain(candidate, _fit(sources, seen, candidate))
 
 
-def label_likelihoods(logits: Floats, log_weights: Floats, labelled: Labelled) -> Floats:
+def label_likelihoods(
+    logits: Floats, log_weights: Floats, labelled: Labelled, of_seen: Floats, seen: TargetSummary
+) -> Floats:
     """Return the logarithm of how likely labels are under each explanation; none is a veto.
 
     If every label contradicts what all explanations together predict, rows may have been chosen because
-    the prediction was wrong. Then a label says which of the other classes it is, and nothing else.
-    `logits` have shape (n_explanations, n, n_classes); `log_weights` are those before any label.
+    the prediction was wrong. Then each is one of the rows that are wrong under an explanation: the fewer
+    there are of these, the likelier is each.
+
+    Parameters
+    ----------
+    logits : array of shape (n_explanations, n, n_classes)
+        Of the labelled rows.
+    log_weights : array of shape (n_explanations,)
+        Before any label.
+    labelled : Labelled
+    of_seen : array of shape (n_explanations, n_components, n_classes)
+        Logits of the target's components.
+    seen : TargetSummary
     """
     logs, rows = log_softmax(logits, axis=2), np.arange(len(labelled.codes))
-    right = logs[:, rows, labelled.codes]
-    drawn = np.maximum(right, LABEL_FLOOR).sum(axis=1)
-    shown = logsumexp(log_weights[:, None, None] + logs, axis=0).argmax(axis=1)
+    drawn = np.maximum(logs[:, rows, labelled.codes], LABEL_FLOOR).sum(axis=1)
+    before = log_weights[:, None, None]
+    shown = logsumexp(before + logs, axis=0).argmax(axis=1)
     if labelled.random.any() or (shown == labelled.codes).any():
         return np.asarray(drawn)
-    other = np.log1p(-np.exp(np.minimum(logs[:, rows, shown], -1e-12)))
-    chosen = np.maximum(np.minimum(right - other, 0.0), LABEL_FLOOR).sum(axis=1)
+    of_seen = log_softmax(of_seen, axis=2)
+    shown = logsumexp(before + of_seen, axis=0).argmax(axis=1)
+    right = np.exp(of_seen[:, np.arange(len(shown)), shown]) @ (seen.masses / seen.masses.sum())
+    wrong = np.clip(1.0 - right, min(len(rows) / seen.mass, 1.0), 1.0)  # the labels show that many
+    chosen = drawn - len(rows) * np.log(wrong)
     return np.asarray(np.logaddexp(np.log(1.0 - OFTEN_CHOSEN) + drawn, np.log(OFTEN_CHOSEN) + chosen))
 
 
