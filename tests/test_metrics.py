@@ -79,15 +79,15 @@ def test_the_model_that_is_scored_stays_as_it_was(problem, model):
 
 
 def test_a_search_tells_candidates_apart_that_plain_scores_cannot(problem, model):
-    grid = {"half_life": [1.0, None]}
+    grid = {"adapt": [False, True]}
     given = {"groups": problem.domain, "sample_domain": problem.domain}
     plain = GridSearchCV(model, grid, cv=LeaveOneGroupOut()).fit(problem.X, problem.y, **given)
     streaming = GridSearchCV(model, grid, cv=LeaveOneGroupOut(), scoring=StreamingScorer("end"))
     streaming.fit(problem.X, problem.y, **given)
     same, apart = (search.cv_results_["mean_test_score"] for search in (plain, streaming))
-    assert same[0] == same[1]  # without a target row, there is nothing to forget
+    assert same[0] == same[1]  # without a target row, there is nothing to adapt to
     assert apart[1] > apart[0]
-    assert streaming.best_params_ == {"half_life": None}
+    assert streaming.best_params_ == {"adapt": True}
     assert streaming.best_estimator_.n_samples_seen_ == 0
     assert streaming.best_estimator_.sources_ == [1, 2, 3]  # sample_domain reached the last fit, too
 

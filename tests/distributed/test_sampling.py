@@ -3,11 +3,12 @@
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baryflow.distributed.partitions import ArrayReader
+from baryflow.distributed.partitions import FrameReader
 from baryflow.distributed.sampling import (
     SamplePlan,
     count_partition,
@@ -58,13 +59,22 @@ def rows_of(seed, n=400):
     return rng.normal(size=(n, 4)), rng.integers(3, size=n), rng.integers(1, 4, size=n)
 
 
+def reader(n_features):
+    return FrameReader(list(range(n_features)), "y", "domain")
+
+
+def as_frame(X, y, domain):
+    return pd.DataFrame(X).assign(y=y, domain=domain)
+
+
 def draw(X, y, domain, cuts, n_rows):
     """Return the sample of rows in partitions that are cut at some places."""
-    edges, reader = [0, *sorted(cuts), len(X)], ArrayReader()
-    partitions = [tuple(one[a:b] for one in (X, y, domain)) for a, b in pairwise(edges)]
-    counts = merge_counts([count_partition(one, reader) for one in partitions])
+    edges, rows = [0, *sorted(cuts), len(X)], as_frame(X, y, domain)
+    partitions = [rows[a:b] for a, b in pairwise(edges)]
+    counts = merge_counts([count_partition(one, reader(X.shape[1])) for one in partitions])
     plan = SamplePlan.of(counts, n_rows)
-    return plan, merge_samples([draw_partition(one, reader, plan, X.shape[1]) for one in partitions])
+    drawn = [draw_partition(one, reader(X.shape[1]), plan, X.shape[1]) for one in partitions]
+    return plan, merge_samples(drawn)
 
 
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 400), max_size=6))
@@ -103,4 +113,4 @@ def test_rows_with_unknown_classes_or_domains_are_refused():
     plan, _ = draw(X, y, domain, [], 10)
     for changed in ((X, y + 1, domain), (X, y, domain + 1)):
         with pytest.raises(InvalidInputError, match="rows changed"):
-            draw_partition(changed, ArrayReader(), plan, 4)
+            draw_partition(as_frame(*changed), reader(4), plan, 4)
