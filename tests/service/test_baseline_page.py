@@ -50,7 +50,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def fleet():
-    return Fleet(21)
+    return Fleet(58)
 
 
 @pytest.fixture
