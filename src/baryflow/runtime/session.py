@@ -54,7 +54,7 @@ class Event:
     ``column``              a column that has a problem
     ``drift``               the target has changed
     ``watch``               from here on the target is watched for drift, or not, and why not
-    ``alarm``               an alarm was raised, cleared, acknowledged, … (:mod:`baryflow.alarms`)
+    ``alarm``               an alarm was raised, cleared, acknowledged, … (``baryflow.alarms``)
     ``checkpoint``          everything up to here is on disk
     ``warning``             something to know that stops nothing
     ======================  =====================================================================
