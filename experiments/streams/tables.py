@@ -265,7 +265,7 @@ def _ambiguity_bars(rows, method):
     right = [key for key in ambiguity if end[key] >= GOOD]
     for what, wanted, some in (
         ("Streams that fail with and without adapting, reported as ambiguous", "all", failed),
-        ("... and streams of which 90 % are right", "few", right),
+        ("... and streams at least 90 % right", "few", right),
     ):
         if some:
             flagged = sum(ambiguity[key] >= AMBIGUOUS for key in some)

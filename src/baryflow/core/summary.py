@@ -35,9 +35,9 @@ _SCALE_CHANGE = 0.1
 
 
 class Groups(NamedTuple):
-    """Components of which several become one: into which ones, and which others go there.
+    """Merges of several components: those that stay, and the others that go into them.
 
-    Those that go into the same one follow each other; `starts` are the numbers of the first ones.
+    Others that go into the same component follow each other; `starts` are the numbers of the first ones.
     """
 
     into: Integers

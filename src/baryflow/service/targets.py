@@ -47,7 +47,7 @@ _log = logging.getLogger("baryflow.service")
 _WINDOW = 10.0
 #: Views of targets that are kept until their targets change.
 _VIEWS = 16
-#: Figures of a summary one of which changes with every change of a target.
+#: Every change of a target changes at least one of these figures of its summary.
 _VERSION = ("rows_seen", "n_labels", "n_baseline_rows", "n_commands")
 
 

@@ -81,7 +81,7 @@ def quarantine_name(number: int, n: int) -> str:
 class WorkerTargets:
     """The targets of a worker, as the application of a loop; used by one thread alone.
 
-    At `most` so many sessions are in memory. Rows on which a model failed go to the file `quarantine`;
+    At most `most` sessions are in memory. Rows that a model failed on go to the file `quarantine`;
     without it they are only logged. ``summaries`` has the entry of each target in the list of targets,
     also of those on disk.
     """

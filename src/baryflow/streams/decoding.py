@@ -339,7 +339,7 @@ class JsonDecoder:
         self._texts = list(selection.texts)
 
     def decode(self, lines: Sequence[Line], first: int) -> Block:
-        """Return the rows in lines, the first of which has position `first`."""
+        """Return the rows in lines; `first` is the position of the first one."""
         objects: list[dict[str, Any]] = []
         reasons: dict[int, str] = {}
         for at, found in enumerate(parse_objects(lines)):

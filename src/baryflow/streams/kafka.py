@@ -238,7 +238,7 @@ class ClusterMonitor:
         if self._refusal is not None:
             raise UnreachableError(self._refusal)
 
-    def _ask(self, client: Consumer | Producer) -> Any:
+    def _find_topic(self, client: Consumer | Producer) -> Any:
         """Return the metadata of the topic, or None if no broker answers."""
         self._checked = time.monotonic()
         try:
@@ -258,7 +258,11 @@ class ClusterMonitor:
 
     def check_return(self, client: Consumer) -> None:
         """If the cluster is away, check whether it is back, and report for how long it was away."""
-        if self._away_since is not None and not self._is_pause() and self._ask(client) is not None:
+        if (
+            self._away_since is not None
+            and not self._is_pause()
+            and self._find_topic(client) is not None
+        ):
             self._report_return()
 
     def find_partitions(self, client: Consumer | Producer) -> list[int] | None:
@@ -269,7 +273,7 @@ class ClusterMonitor:
         missing, began = False, time.monotonic()
         was_away, asked = self.away, not self._is_pause()
         while asked and time.monotonic() - began < PATIENCE:
-            found = self._ask(client)
+            found = self._find_topic(client)
             client.poll(0)  # runs on_error; no message can arrive before a subscription
             self.check()
             if found is not None and found.error is None and found.partitions:
@@ -408,7 +412,7 @@ class KafkaSource(Source):
         self._failure: Exception | None = None
         self._begun = self._closed = False
         self._topic_id: str | None = None
-        self._asking = threading.Thread()
+        self._finding = threading.Thread()
         self._refreshed = time.monotonic()
         self._endpoint, self._monitor = endpoint, ClusterMonitor(endpoint)
         self._consumer = Consumer(
@@ -514,16 +518,16 @@ class KafkaSource(Source):
         """Return where to start an unread partition: at the group's offset, or at ``start``."""
         place = _topic_partition(self._topic, partition)
         if self._group is not None:
-            (found,) = self._ask(lambda: self._consumer.committed([place], timeout=_REQUEST))
+            (found,) = self._request(lambda: self._consumer.committed([place], timeout=_REQUEST))
             if found.offset >= 0:
                 return int(found.offset)
         if self._start == "earliest":
             return OFFSET_BEGINNING
         # A number instead of "the end", because the end is different after a kill.
-        _, end = self._ask(lambda: self._consumer.get_watermark_offsets(place, timeout=_REQUEST))
+        _, end = self._request(lambda: self._consumer.get_watermark_offsets(place, timeout=_REQUEST))
         return int(end)
 
-    def _ask(self, request: Callable[[], Iterable[Any]]) -> Any:
+    def _request(self, request: Callable[[], Iterable[Any]]) -> Any:
         """Return the answer to a request, which is repeated until a broker gives one."""
         monitor = self._monitor
         monitor.backoff.begin()
@@ -659,14 +663,14 @@ class KafkaSource(Source):
             self._monitor.notify(f"Kafka reports {error.name()}; retrying")
 
     def _request_id(self) -> None:
-        """Ask for the id of the topic, in a thread of its own, because some clusters never answer."""
+        """Request the id of the topic, in a thread of its own, because some clusters never answer."""
 
-        def ask() -> None:
+        def find() -> None:
             self._topic_id = find_topic_id(self._endpoint)
 
-        if not self._asking.is_alive():
-            self._asking = threading.Thread(target=ask, name="id of a Kafka topic", daemon=True)
-            self._asking.start()
+        if not self._finding.is_alive():
+            self._finding = threading.Thread(target=find, name="id of a Kafka topic", daemon=True)
+            self._finding.start()
 
     def _identify(self, timeout: float = 0.0) -> None:
         """Refuse a topic that was recreated since it was read.
@@ -674,7 +678,7 @@ class KafkaSource(Source):
         Before anything is read, wait for its id if there is one to compare it with.
         """
         if timeout and any(buffer.topic_id for buffer in self._buffers.values()):
-            self._asking.join(timeout)
+            self._finding.join(timeout)
         found = self._topic_id
         for buffer in self._buffers.values() if found is not None else ():
             if buffer.topic_id not in (None, found):
@@ -687,7 +691,7 @@ class KafkaSource(Source):
     def _skip_deleted(self, name: str) -> None:
         """Continue after messages that Kafka has deleted, and report how many."""
         place, expected = _topic_partition(self._topic, name), self._next[name]
-        first, end = self._ask(lambda: self._consumer.get_watermark_offsets(place, timeout=_REQUEST))
+        first, end = self._request(lambda: self._consumer.get_watermark_offsets(place, timeout=_REQUEST))
         if expected > end:
             raise InvalidInputError(
                 f"{name} ends at {end}, but was read up to {expected} before: the topic was "

@@ -122,7 +122,7 @@ def _check_password(endpoint: Endpoint) -> None:
 ANSWER = 5.0
 #: Seconds that opening may take, the confirmation of the subscription included.
 _FIRST = 30.0
-#: A connection that lasts less than so many seconds is short. After short ones without a session, pauses
+#: A connection that ends within this many seconds is short. After short ones without a session, pauses
 #: go on growing: some brokers hang up every time. This many of them in a row with a session mean that
 #: another client uses our id; not all brokers report that. One that restarts is away in between.
 _SHORT, _TAKEOVERS = 1.0, 20
@@ -546,11 +546,11 @@ class MqttSource(_Connection, Source):
         while self._acks and self._acks[0][0] <= self._on_disk:
             number, delivery = self._acks.popleft()
             is_due = number >= self._asked + self._inflight
-            ask = partial(self._ask, number) if is_due else lambda: None
-            self.send_ack(delivery.connection, delivery.mid, ask)
+            then = partial(self._check_read, number) if is_due else lambda: None
+            self.send_ack(delivery.connection, delivery.mid, then)
 
-    def _ask(self, number: int) -> None:
-        """Ask whether the broker has read the acknowledgements up to a message.
+    def _check_read(self, number: int) -> None:
+        """Make the broker confirm that it has read the acknowledgements up to a message.
 
         Older messages are settled as well: what the broker did not know to be acknowledged, it has
         delivered before this one.

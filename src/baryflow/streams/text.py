@@ -132,7 +132,7 @@ class CsvDecoder:
         self._texts = [dialect.columns.index(column) for column in selection.texts]
 
     def decode(self, lines: Sequence[Line], first: int) -> Block:
-        """Return the rows in lines, the first of which has position `first`."""
+        """Return the rows in lines; `first` is the position of the first one."""
         columns, reasons = self.split(lines)
         return block_of_lines(
             lines,
